@@ -1,0 +1,5 @@
+"""`python -m kctl` is the same program as `kctl`."""
+
+from kctl.cli import main
+
+main()

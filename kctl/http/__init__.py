@@ -1,0 +1,1 @@
+"""The controller's HTTP face: page, metrics, health, state and events."""

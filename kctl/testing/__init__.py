@@ -1,0 +1,1 @@
+"""A Kafka cluster for tests, with the controller in it, and the pytest plugin."""

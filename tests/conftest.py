@@ -1,0 +1,18 @@
+"""Settings for all tests."""
+
+import pytest
+from hypothesis import settings
+
+# A busy machine is slow, not wrong: no test asserts a time.
+settings.register_profile("kctl", deadline=None, print_blob=True)
+settings.load_profile("kctl")
+
+REAL_SERVER_TIMEOUT_S = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests with real servers the time that starting a JVM may take."""
+    for item in items:
+        real = item.get_closest_marker("zookeeper") or item.get_closest_marker("kafka")
+        if real and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(REAL_SERVER_TIMEOUT_S))

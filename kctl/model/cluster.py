@@ -1,0 +1,343 @@
+"""The state of one term: everything that the controller knows, and the indexes it is found by.
+
+Change it only through its methods and only from replies: it is never ahead of ZooKeeper. After any
+doubt it is thrown away and read again, never patched. Dicts stand in for sets throughout, because
+their order is the order of insertion and so the same in every process.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import attrs
+
+from kctl.model.brokers import Broker
+from kctl.model.names import BrokerId, TopicId, TopicPartition
+from kctl.model.rows import Assignment, Replicas, Row
+from kctl.model.settings import (
+    ALTER_PARTITION_SINCE,
+    OLDEST_RELEASE,
+    RECOVERY_STATE_SINCE,
+    TOPIC_IDS_SINCE,
+    Release,
+    Settings,
+)
+from kctl.model.states import (
+    PARTITION_CAME_FROM,
+    REPLICA_CAME_FROM,
+    IllegalTransition,
+    PartitionState,
+    ReplicaState,
+)
+
+
+@attrs.define
+class Topic:
+    id: TopicId | None
+    zk_version: int
+    """Version of `/brokers/topics/<t>`: a topic changed by somebody else is read before a write."""
+    partitions: dict[int, TopicPartition] = attrs.field(factory=dict)
+
+
+@attrs.define
+class Deletion:
+    """A topic that is to be deleted: queued, and how far its replicas are."""
+
+    started: bool = False
+    """Its partitions were moved to NonExistent; StopReplica answers matter from here on."""
+    ineligible: str | None = None
+    """Why it is on hold, or None."""
+    counts: dict[ReplicaState, int] = attrs.field(factory=dict)
+    """Replicas by state, kept up to date by `put`, so that an answer need not scan the topic."""
+
+
+@attrs.define
+class ClusterState:
+    settings: Settings
+    epoch: int
+    epoch_zk_version: int
+
+    brokers: dict[BrokerId, Broker] = attrs.field(factory=dict)
+    """Live and shutting down."""
+    shutting_down: dict[BrokerId, None] = attrs.field(factory=dict)
+    live: dict[BrokerId, None] = attrs.field(factory=dict)
+    """`brokers` without those that are shutting down: the ids that elections look at."""
+    offline_dirs: dict[BrokerId, dict[TopicPartition, None]] = attrs.field(factory=dict)
+    """Replicas on failed log dirs of brokers that are alive."""
+    release: Release = OLDEST_RELEASE
+    """Of the oldest live broker, as far as it is known."""
+    membership: int = 0
+    """Counts the changes of the live-broker list."""
+    told: dict[BrokerId, int] = attrs.field(factory=dict)
+    """The membership that each broker was last sent: LeaderAndIsr must not overtake it."""
+
+    topics: dict[str, Topic] = attrs.field(factory=dict)
+    topic_names: dict[TopicId, str] = attrs.field(factory=dict)
+    rows: dict[TopicPartition, Row] = attrs.field(factory=dict)
+    by_broker: dict[BrokerId, dict[TopicPartition, None]] = attrs.field(factory=dict)
+    not_online: dict[TopicPartition, None] = attrs.field(factory=dict)
+    """Rows in New or Offline: the ones that an election may help."""
+    unbalanced: dict[TopicPartition, None] = attrs.field(factory=dict)
+    """Rows whose leader is not their preferred replica."""
+    reassigning: dict[TopicPartition, None] = attrs.field(factory=dict)
+    deletions: dict[str, Deletion] = attrs.field(factory=dict)
+    quarantine: dict[str, str] = attrs.field(factory=dict)
+    """Path of a znode that cannot be used, and why."""
+    poisoned: dict[TopicPartition, str] = attrs.field(factory=dict)
+    """Partitions that are left alone because of a quarantined znode or a failing rule."""
+
+    _interned: dict[object, object] = attrs.field(factory=dict, repr=False)
+
+    # -- what the release of the oldest broker allows ---------------------------------------
+
+    @property
+    def has_topic_ids(self) -> bool:
+        return self.release >= TOPIC_IDS_SINCE
+
+    @property
+    def has_recovery_state(self) -> bool:
+        return self.release >= RECOVERY_STATE_SINCE
+
+    @property
+    def leaders_use_alter_partition(self) -> bool:
+        return self.release >= ALTER_PARTITION_SINCE
+
+    # -- brokers ----------------------------------------------------------------------------
+
+    def add_broker(self, broker: Broker) -> None:
+        self.brokers[broker.id] = broker
+        if broker.id not in self.shutting_down:
+            self.live[broker.id] = None
+        self.membership += 1
+        self._settle_release()
+
+    def remove_broker(self, broker: BrokerId) -> None:
+        del self.brokers[broker]
+        self.live.pop(broker, None)
+        self.shutting_down.pop(broker, None)
+        self.told.pop(broker, None)
+        self.offline_dirs.pop(broker, None)
+        self.membership += 1
+        self._settle_release()
+
+    def update_broker(self, broker: Broker) -> None:
+        self.brokers[broker.id] = broker
+        self.membership += 1
+        self._settle_release()
+
+    def begin_shutdown(self, broker: BrokerId) -> None:
+        self.shutting_down[broker] = None
+        self.live.pop(broker, None)
+
+    def raise_release(self, release: Release) -> None:
+        """What ApiVersions told about the oldest live broker; registrations tell less."""
+        if self.settings.inter_broker_protocol is None:
+            self.release = max(self._registered_release(), release)
+
+    def _settle_release(self) -> None:
+        if self.settings.inter_broker_protocol is not None:
+            self.release = self.settings.inter_broker_protocol
+        else:
+            registered = self._registered_release()
+            if registered < ALTER_PARTITION_SINCE or self.release < registered:
+                self.release = registered
+
+    def _registered_release(self) -> Release:
+        old = any(b.registration_version < 5 for b in self.brokers.values())
+        return OLDEST_RELEASE if old else ALTER_PARTITION_SINCE
+
+    def is_online(self, broker: BrokerId, tp: TopicPartition) -> bool:
+        return broker in self.live and not (
+            self.offline_dirs and tp in self.offline_dirs.get(broker, ())
+        )
+
+    def online_replicas(self, tp: TopicPartition, replicas: Replicas) -> Replicas:
+        live = self.live
+        if self.offline_dirs:
+            return tuple(b for b in replicas if self.is_online(b, tp))
+        return tuple(b for b in replicas if b in live)
+
+    # -- topics -----------------------------------------------------------------------------
+
+    def add_topic(self, name: str, topic_id: TopicId | None, zk_version: int) -> Topic:
+        topic = self.topics[name] = Topic(topic_id, zk_version)
+        if topic_id is not None:
+            self.topic_names[topic_id] = name
+        return topic
+
+    def set_topic_id(self, name: str, topic_id: TopicId) -> None:
+        self.topics[name].id = topic_id
+        self.topic_names[topic_id] = name
+
+    def remove_topic(self, name: str) -> None:
+        """Forget all about it; a topic created again under this name is another topic."""
+        topic = self.topics.pop(name)
+        for tp in topic.partitions.values():
+            self._forget(tp)
+        if topic.id is not None and self.topic_names.get(topic.id) == name:
+            del self.topic_names[topic.id]
+        self.deletions.pop(name, None)
+
+    def partitions_of(self, topic: str) -> Iterable[TopicPartition]:
+        return self.topics[topic].partitions.values()
+
+    def partitions_on(self, broker: BrokerId) -> Mapping[TopicPartition, None]:
+        return self.by_broker.get(broker, {})
+
+    def is_queued_for_deletion(self, topic: str) -> bool:
+        return topic in self.deletions
+
+    # -- rows -------------------------------------------------------------------------------
+
+    def put(self, tp: TopicPartition, row: Row) -> None:
+        """The only way to change a row. Refuses what the transition tables do not allow."""
+        old = self.rows.get(tp)
+        if old is None:
+            self._index_new(tp, row)
+        else:
+            if old.state is not row.state and old.state not in PARTITION_CAME_FROM[row.state]:
+                raise IllegalTransition(
+                    f"{tp}: partition from {old.state.name} to {row.state.name}"
+                )
+            if old.assignment is not row.assignment or old.replica_states != row.replica_states:
+                self._check_replicas(tp, old, row)
+            if old.assignment is not row.assignment:
+                self._reindex(tp, old, row)
+            if tp.topic in self.deletions:
+                self._recount(tp.topic, old, row)
+        self.rows[tp] = row
+        state = row.state
+        if state is PartitionState.ONLINE or state is PartitionState.NON_EXISTENT:
+            self.not_online.pop(tp, None)
+        else:
+            self.not_online[tp] = None
+        leadership = row.leadership
+        if leadership is not None and leadership.leader != row.assignment.replicas[0]:
+            self.unbalanced[tp] = None
+        else:
+            self.unbalanced.pop(tp, None)
+
+    def share(self, assignment: Assignment) -> Assignment:
+        """The one instance of an assignment that all rows share."""
+        shared = self._interned.setdefault(assignment, assignment)
+        assert isinstance(shared, Assignment)
+        return shared
+
+    def share_states(self, states: tuple[ReplicaState, ...]) -> tuple[ReplicaState, ...]:
+        shared = self._interned.setdefault(states, states)
+        assert isinstance(shared, tuple)
+        return shared
+
+    def queue_deletion(self, topic: str) -> Deletion:
+        deletion = self.deletions.get(topic)
+        if deletion is None:
+            deletion = self.deletions[topic] = Deletion()
+            for tp in self.partitions_of(topic):
+                for state in self.rows[tp].replica_states:
+                    deletion.counts[state] = deletion.counts.get(state, 0) + 1
+        return deletion
+
+    def poison(self, tp: TopicPartition, path: str, reason: str) -> None:
+        self.poisoned[tp] = path
+        self.quarantine[path] = reason
+
+    def heal(self, path: str) -> None:
+        self.quarantine.pop(path, None)
+        for tp in [tp for tp, poison in self.poisoned.items() if poison == path]:
+            del self.poisoned[tp]
+
+    def fork(self) -> "ClusterState":
+        """A copy to try things on. Rows are shared, they never change."""
+        return attrs.evolve(
+            self,
+            brokers=dict(self.brokers),
+            shutting_down=dict(self.shutting_down),
+            live=dict(self.live),
+            offline_dirs={b: dict(tps) for b, tps in self.offline_dirs.items()},
+            told=dict(self.told),
+            topics={
+                name: Topic(t.id, t.zk_version, t.partitions.copy())
+                for name, t in self.topics.items()
+            },
+            topic_names=dict(self.topic_names),
+            rows=self.rows.copy(),
+            by_broker={b: tps.copy() for b, tps in self.by_broker.items()},
+            not_online=dict(self.not_online),
+            unbalanced=dict(self.unbalanced),
+            reassigning=dict(self.reassigning),
+            deletions={
+                name: Deletion(d.started, d.ineligible, dict(d.counts))
+                for name, d in self.deletions.items()
+            },
+            quarantine=dict(self.quarantine),
+            poisoned=dict(self.poisoned),
+            interned=self._interned,
+        )
+
+    # -- indexes ----------------------------------------------------------------------------
+
+    def _index_new(self, tp: TopicPartition, row: Row) -> None:
+        self.topics[tp.topic].partitions[tp.partition] = tp
+        by_broker = self.by_broker
+        for broker in row.assignment.replicas:
+            if broker in by_broker:
+                by_broker[broker][tp] = None
+            else:
+                by_broker[broker] = {tp: None}
+        if row.assignment.is_reassigning:
+            self.reassigning[tp] = None
+        if tp.topic in self.deletions:
+            counts = self.deletions[tp.topic].counts
+            for state in row.replica_states:
+                counts[state] = counts.get(state, 0) + 1
+
+    def _reindex(self, tp: TopicPartition, old: Row, row: Row) -> None:
+        for broker in old.assignment.replicas:
+            if broker not in row.assignment.replicas:
+                self.by_broker[broker].pop(tp, None)
+        for broker in row.assignment.replicas:
+            self.by_broker.setdefault(broker, {})[tp] = None
+
+    def _check_replicas(self, tp: TopicPartition, old: Row, row: Row) -> None:
+        for broker, before, after in _replica_changes(old, row):
+            if after is not before and before not in REPLICA_CAME_FROM[after]:
+                raise IllegalTransition(
+                    f"{tp}: replica {broker} from {before.name} to {after.name}"
+                )
+
+    def _recount(self, topic: str, old: Row, row: Row) -> None:
+        counts = self.deletions[topic].counts
+        for state in old.replica_states:
+            counts[state] -= 1
+        for state in row.replica_states:
+            counts[state] = counts.get(state, 0) + 1
+
+    def _forget(self, tp: TopicPartition) -> None:
+        row = self.rows.pop(tp)
+        for broker in row.assignment.replicas:
+            self.by_broker[broker].pop(tp, None)
+        self.not_online.pop(tp, None)
+        self.unbalanced.pop(tp, None)
+        self.reassigning.pop(tp, None)
+        self.poisoned.pop(tp, None)
+        for dirs in self.offline_dirs.values():
+            dirs.pop(tp, None)
+
+
+def _replica_changes(old: Row, row: Row) -> Iterator[tuple[BrokerId, ReplicaState, ReplicaState]]:
+    if old.assignment is row.assignment:
+        yield from zip(row.assignment.replicas, old.replica_states, row.replica_states, strict=True)
+        return
+    for broker, after in zip(row.assignment.replicas, row.replica_states, strict=True):
+        yield broker, old.replica_state(broker), after
+    for broker, before in zip(old.assignment.replicas, old.replica_states, strict=True):
+        if broker not in row.assignment.replicas:
+            yield broker, before, ReplicaState.NON_EXISTENT
+
+
+@attrs.define
+class Node:
+    """This controller as a candidate: who is active, and the cluster while it is this one."""
+
+    settings: Settings
+    active_id: BrokerId | None = None
+    cluster: ClusterState | None = None
+    """Present exactly while this node is the active controller."""

@@ -215,6 +215,12 @@ class ClusterState:
         else:
             self.unbalanced.pop(tp, None)
 
+    def replace_unborn(self, tp: TopicPartition, row: Row) -> None:
+        """Another assignment for a partition that has no state yet: nothing of it existed."""
+        assert self.rows[tp].leadership is None, f"{tp} has lived already"
+        self._forget(tp)
+        self.put(tp, row)
+
     def share(self, assignment: Assignment) -> Assignment:
         """The one instance of an assignment that all rows share."""
         shared = self._interned.setdefault(assignment, assignment)

@@ -1,0 +1,24 @@
+"""Long work in pieces: no step between two awaits may keep the loop, or a caller, waiting."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TypeVar
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+CHUNK = 1_000
+"""Rows between two awaits: a few milliseconds of work, and a handful of multis."""
+
+
+def chunks(items: Iterable[T]) -> Iterator[tuple[T, ...]]:
+    iterator = iter(items)
+    while chunk := tuple(islice(iterator, CHUNK)):
+        yield chunk
+
+
+def mapping_chunks(items: Mapping[K, V]) -> Iterator[dict[K, V]]:
+    iterator = iter(items.items())
+    while chunk := dict(islice(iterator, CHUNK)):
+        yield chunk

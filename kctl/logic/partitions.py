@@ -1,0 +1,268 @@
+"""The partition state machine: entering Online, by initialisation or by election."""
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from kctl.logic import elections
+from kctl.logic.chunks import chunks
+from kctl.logic.elections import Strategy
+from kctl.logic.recipients import flush, tell_leadership
+from kctl.logic.writing import (
+    ATTEMPTS_MAX,
+    Written,
+    refresh,
+    tell_changes,
+    write_leaderships,
+)
+from kctl.messages.effects import CreatePartitionStates, ReadPartitions, ReadTopicConfigs
+from kctl.messages.outbox import Outbox
+from kctl.model.cluster import ClusterState
+from kctl.model.codes import Code, Malformed
+from kctl.model.names import TopicPartition
+from kctl.model.rows import Leadership, Replicas, Row
+from kctl.model.states import PartitionState, ReplicaState
+
+UNCLEAN_CONFIG = "unclean.leader.election.enable"
+NO_ELIGIBLE_LEADER = "no eligible leader"
+
+
+@attrs.define
+class ElectionOutcome:
+    elected: dict[TopicPartition, Row] = attrs.field(factory=dict)
+    failed: dict[TopicPartition, str] = attrs.field(factory=dict)
+
+
+async def trigger_online(
+    cluster: ClusterState, outbox: Outbox, why: str, topic: str | None = None
+) -> dict[TopicPartition, Row]:
+    """Try every New and Offline partition; the ones that were elected or initialised."""
+    candidates = [
+        tp
+        for tp in cluster.not_online
+        if (topic is None or tp.topic == topic)
+        and tp.topic not in cluster.deletions
+        and tp not in cluster.poisoned
+    ]
+    new = [tp for tp in candidates if cluster.rows[tp].leadership is None]
+    online = await initialize_partitions(cluster, new, outbox, why)
+    # Initialisation may have found a state that was there already: those are elected like others.
+    offline = [tp for tp in candidates if cluster.rows[tp].state is PartitionState.OFFLINE]
+    outcome = await elect_leaders(cluster, offline, Strategy.OFFLINE, outbox, why)
+    return {**online, **outcome.elected}
+
+
+# -- New to Online ---------------------------------------------------------------------------
+
+
+async def initialize_partitions(
+    cluster: ClusterState, tps: Iterable[TopicPartition], outbox: Outbox, why: str
+) -> dict[TopicPartition, Row]:
+    """First leader and ISR are the assigned replicas that are online; without any it stays New."""
+    online: dict[TopicPartition, Row] = {}
+    for chunk in chunks(tps):
+        proposals: dict[TopicPartition, Leadership] = {}
+        for tp in chunk:
+            isr = cluster.online_replicas(tp, cluster.rows[tp].assignment.replicas)
+            if isr:
+                proposals[tp] = Leadership(isr[0], isr, 0, cluster.epoch, 0)
+        if not proposals:
+            continue
+        written = await _create_states(cluster, proposals)
+        for tp, (_, row) in written.done.items():
+            tell_leadership(cluster, outbox, tp, row.isr, is_new=True)
+            online[tp] = row
+        tell_changes(outbox, "partition initialised", why, written.done)
+        for tp, reason in written.failed.items():
+            outbox.tell("partition not initialised", reason, key=str(tp))
+        await flush(cluster, outbox)
+    return online
+
+
+async def _create_states(
+    cluster: ClusterState, proposals: Mapping[TopicPartition, Leadership]
+) -> Written:
+    result = Written()
+    codes = await CreatePartitionStates(proposals)
+    doubtful: dict[TopicPartition, None] = {}
+    for tp, proposal in proposals.items():
+        code = codes.get(tp, Code.UNKNOWN)
+        if code is Code.OK:
+            _enter_online(cluster, result, tp, proposal)
+        elif code is Code.NODE_EXISTS or code is Code.UNKNOWN:
+            doubtful[tp] = None
+        else:
+            result.failed[tp] = f"its state znode could not be created: {code.value}"
+    if not doubtful:
+        return result
+    found = await ReadPartitions(tuple(doubtful), sync=True)
+    for tp in doubtful:
+        seen = found.get(tp, Code.NO_NODE)
+        if seen == proposals[tp]:
+            _enter_online(cluster, result, tp, proposals[tp])
+            continue
+        reason = refresh(cluster, tp, seen)
+        if reason is None:
+            # Somebody created it before: it has a history, so it is Offline until elected.
+            cluster.put(tp, cluster.rows[tp].in_state(PartitionState.OFFLINE))
+        else:
+            result.failed[tp] = reason
+    return result
+
+
+def _enter_online(
+    cluster: ClusterState, result: Written, tp: TopicPartition, leadership: Leadership
+) -> None:
+    before = cluster.rows[tp]
+    states = cluster.share_states(
+        tuple(
+            ReplicaState.ONLINE if broker in leadership.isr else ReplicaState.OFFLINE
+            for broker in before.assignment.replicas
+        )
+    )
+    after = Row(before.assignment, leadership, PartitionState.ONLINE, states)
+    cluster.put(tp, after)
+    result.done[tp] = (before, after)
+
+
+# -- elections -------------------------------------------------------------------------------
+
+
+async def elect_leaders(
+    cluster: ClusterState,
+    tps: Iterable[TopicPartition],
+    strategy: Strategy,
+    outbox: Outbox,
+    why: str,
+) -> ElectionOutcome:
+    """Elect in chunks; each is written, told to the brokers, and only then the next one begun."""
+    outcome = ElectionOutcome()
+    for chunk in chunks(tps):
+        await _elect_chunk(cluster, chunk, strategy, outbox, why, outcome)
+        await flush(cluster, outbox)
+    return outcome
+
+
+async def _elect_chunk(
+    cluster: ClusterState,
+    tps: Iterable[TopicPartition],
+    strategy: Strategy,
+    outbox: Outbox,
+    why: str,
+    outcome: ElectionOutcome,
+) -> None:
+    pending = dict.fromkeys(tps)
+    for _ in range(ATTEMPTS_MAX):
+        unclean = await _unclean_topics(cluster, pending, strategy)
+        proposals: dict[TopicPartition, Leadership] = {}
+        for tp in pending:
+            proposal = decide(cluster, tp, strategy, unclean=unclean.get(tp.topic, False))
+            if proposal is None:
+                outcome.failed[tp] = NO_ELIGIBLE_LEADER
+            else:
+                proposals[tp] = proposal
+        written = await write_leaderships(cluster, proposals, PartitionState.ONLINE)
+        outcome.failed.update(written.failed)
+        for tp, (before, after) in written.done.items():
+            outcome.elected[tp] = after
+            tell_leadership(cluster, outbox, tp, lisr_recipients(cluster, tp, before, strategy))
+        tell_changes(outbox, "leader elected", f"{why} ({strategy.value})", written.done)
+        pending = written.stale
+        if not pending:
+            return
+    outcome.failed.update(dict.fromkeys(pending, "its state kept changing"))
+
+
+def decide(
+    cluster: ClusterState, tp: TopicPartition, strategy: Strategy, *, unclean: bool = False
+) -> Leadership | None:
+    row = cluster.rows[tp]
+    leadership = row.leadership
+    if leadership is None:
+        return None
+    assignment = row.assignment
+    match strategy:
+        case Strategy.OFFLINE | Strategy.UNCLEAN:
+            return elections.elect_offline(
+                assignment,
+                leadership,
+                cluster.online_replicas(tp, assignment.replicas),
+                cluster.epoch,
+                unclean=unclean or strategy is Strategy.UNCLEAN,
+                marks_recovery=cluster.has_recovery_state,
+            )
+        case Strategy.REASSIGN:
+            target = assignment.target
+            online = cluster.online_replicas(tp, target)
+            return elections.elect_reassigned(target, leadership, online, cluster.epoch)
+        case Strategy.PREFERRED:
+            online = cluster.online_replicas(tp, assignment.replicas)
+            return elections.elect_preferred(assignment, leadership, online, cluster.epoch)
+        case Strategy.CONTROLLED_SHUTDOWN:
+            return elections.elect_for_controlled_shutdown(
+                assignment,
+                leadership,
+                _reachable(cluster, tp, assignment.replicas),
+                cluster.shutting_down,
+                cluster.epoch,
+            )
+
+
+def lisr_recipients(
+    cluster: ClusterState, tp: TopicPartition, row: Row, strategy: Strategy
+) -> Replicas:
+    """Who is told of an election; brokers that are gone are left out when it is sent."""
+    match strategy:
+        case Strategy.REASSIGN:
+            return row.assignment.target
+        case Strategy.PREFERRED:
+            return row.assignment.replicas
+        case Strategy.CONTROLLED_SHUTDOWN:
+            return _reachable(cluster, tp, row.assignment.replicas)
+        case Strategy.OFFLINE | Strategy.UNCLEAN:
+            return cluster.online_replicas(tp, row.assignment.replicas)
+
+
+def _reachable(cluster: ClusterState, tp: TopicPartition, replicas: Replicas) -> Replicas:
+    dirs = cluster.offline_dirs
+    return tuple(
+        b for b in replicas if b in cluster.brokers and not (dirs and tp in dirs.get(b, ()))
+    )
+
+
+async def _unclean_topics(
+    cluster: ClusterState, tps: Iterable[TopicPartition], strategy: Strategy
+) -> dict[str, bool]:
+    """Where an unclean election is allowed; read only for partitions that would need one."""
+    if strategy is not Strategy.OFFLINE:
+        return {}
+    topics: dict[str, None] = {}
+    for tp in tps:
+        row = cluster.rows[tp]
+        online = cluster.online_replicas(tp, row.assignment.replicas)
+        if online and not any(b in online for b in row.isr):
+            topics[tp.topic] = None
+    return await unclean_allowed(cluster, tuple(topics)) if topics else {}
+
+
+async def unclean_allowed(cluster: ClusterState, topics: tuple[str, ...]) -> dict[str, bool]:
+    """By topic config, else by the brokers' default. A config that cannot be read allows nothing."""
+    configs = await ReadTopicConfigs(topics)
+    allowed: dict[str, bool] = {}
+    for topic in topics:
+        config = configs.get(topic, Code.NO_NODE)
+        if config is Code.NO_NODE:
+            allowed[topic] = cluster.settings.unclean_leader_election
+        elif isinstance(config, Malformed):
+            cluster.quarantine[config.path] = config.reason
+            allowed[topic] = False
+        elif isinstance(config, Code):
+            allowed[topic] = False
+        else:
+            value = config.get(UNCLEAN_CONFIG)
+            allowed[topic] = (
+                cluster.settings.unclean_leader_election
+                if value is None
+                else value.strip().lower() == "true"
+            )
+    return allowed

@@ -1,0 +1,247 @@
+"""Which rows go to which broker in which request.
+
+Handlers gather rows while they work; `seal` makes requests of what was gathered. Per broker and
+partition the last order wins, except that a deletion is never undone by a later LeaderAndIsr in
+the same batch: it closes the batch. The order in a batch is: the live brokers, to those that do
+not know them yet and are about to get a LeaderAndIsr (a follower whose leader it does not know is
+not started, and the broker answers success all the same); LeaderAndIsr; UpdateMetadata;
+StopReplica.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from kctl.messages.effects import Flush
+from kctl.messages.outbox import Gathered, Outbox
+from kctl.messages.requests import (
+    LeaderAndIsrRequest,
+    StopReplicaPartition,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from kctl.model.brokers import Broker
+from kctl.model.cluster import ClusterState
+from kctl.model.names import NO_LEADER, BrokerId, TopicId, TopicPartition
+from kctl.model.rows import Assignment, Replicas, Row
+
+EPOCH_DURING_DELETE = -2
+"""Leader epoch in StopReplica while the topic is deleted: wins over any epoch the broker knows."""
+EPOCH_UNKNOWN = -1
+
+
+def tell_leadership(
+    cluster: ClusterState,
+    outbox: Outbox,
+    tp: TopicPartition,
+    brokers: Iterable[BrokerId],
+    *,
+    is_new: bool = False,
+) -> None:
+    """LeaderAndIsr to these brokers, and UpdateMetadata to all."""
+    gathered = outbox.gathered
+    for broker in brokers:
+        if broker not in cluster.brokers:
+            continue
+        stopped = gathered.stop.get(broker)
+        if stopped is not None and tp in stopped:
+            if stopped[tp]:
+                seal(cluster, outbox)
+                gathered = outbox.gathered
+            else:
+                del stopped[tp]
+        orders = gathered.leader_and_isr.get(broker)
+        if orders is None:
+            gathered.leader_and_isr[broker] = {tp: is_new}
+        else:
+            orders[tp] = is_new or orders.get(tp, False)
+    gathered.metadata[tp] = None
+
+
+def tell_metadata(outbox: Outbox, tps: Iterable[TopicPartition]) -> None:
+    outbox.gathered.metadata.update(dict.fromkeys(tps))
+
+
+def tell_live_brokers(outbox: Outbox, brokers: Iterable[BrokerId]) -> None:
+    outbox.gathered.live_brokers_for.update(dict.fromkeys(brokers))
+
+
+def stop_replica(
+    cluster: ClusterState, outbox: Outbox, tp: TopicPartition, broker: BrokerId, *, delete: bool
+) -> None:
+    if broker not in cluster.brokers:
+        return
+    gathered = outbox.gathered
+    orders = gathered.leader_and_isr.get(broker)
+    if orders is not None:
+        orders.pop(tp, None)
+    stopped = gathered.stop.setdefault(broker, {})
+    stopped[tp] = delete or stopped.get(tp, False)
+
+
+async def flush(cluster: ClusterState, outbox: Outbox) -> None:
+    """Send what was gathered so far. Also the pause between two chunks of a long handler."""
+    seal(cluster, outbox)
+    await Flush()
+
+
+def seal(cluster: ClusterState, outbox: Outbox) -> None:
+    gathered = outbox.gathered
+    if not gathered:
+        return
+    outbox.gathered = Gathered()
+    live = live_brokers(cluster)
+    _seal_live_brokers(cluster, outbox, gathered, live)
+    for broker, orders in gathered.leader_and_isr.items():
+        if orders and broker in cluster.brokers:
+            _seal_leader_and_isr(cluster, outbox, broker, orders)
+    if gathered.metadata:
+        rows = _metadata_rows(cluster, gathered.metadata)
+        _seal_metadata(cluster, outbox, tuple(cluster.brokers), rows, live)
+    for broker, tps in gathered.metadata_for.items():
+        rows = _metadata_rows(cluster, tps)
+        _seal_metadata(cluster, outbox, (broker,), rows, live)
+    for broker, stopped in gathered.stop.items():
+        if stopped and broker in cluster.brokers:
+            _seal_stop_replica(cluster, outbox, broker, stopped)
+
+
+def live_brokers(cluster: ClusterState) -> tuple[Broker, ...]:
+    """All registered brokers and this controller: brokers find it nowhere else.
+
+    It has a rack exactly if all brokers have one, or they could not place topics at all; it is
+    that of a broker, because a rack of its own would attract a replica of every partition.
+    """
+    brokers = tuple(cluster.brokers.values())
+    settings = cluster.settings
+    if not settings.endpoints:
+        return brokers
+    racks = [b.rack for b in brokers]
+    rack = racks[0] if racks and all(r is not None for r in racks) else None
+    return (*brokers, Broker(settings.controller_id, -1, settings.endpoints, rack))
+
+
+def _seal_live_brokers(
+    cluster: ClusterState, outbox: Outbox, gathered: Gathered, live: tuple[Broker, ...]
+) -> None:
+    wanted = {**gathered.live_brokers_for, **dict.fromkeys(gathered.leader_and_isr)}
+    behind = tuple(
+        b for b in wanted if b in cluster.brokers and cluster.told.get(b) != cluster.membership
+    )
+    if behind:
+        _seal_metadata(cluster, outbox, behind, {}, live)
+
+
+def _seal_leader_and_isr(
+    cluster: ClusterState, outbox: Outbox, broker: BrokerId, orders: Mapping[TopicPartition, bool]
+) -> None:
+    all_rows = cluster.rows
+    rows: dict[TopicPartition, Row] = {}
+    leaders: dict[BrokerId, None] = {}
+    for tp in orders:
+        row = all_rows.get(tp)
+        if row is not None and row.leadership is not None:
+            rows[tp] = row
+            leaders[row.leadership.leader] = None
+    if not rows:
+        return
+    outbox.dispatches.append(
+        LeaderAndIsrRequest(
+            broker=broker,
+            broker_epoch=cluster.brokers[broker].epoch,
+            controller_epoch=cluster.epoch,
+            rows=rows,
+            new={tp: None for tp, is_new in orders.items() if is_new and tp in rows},
+            topic_ids=_topic_ids(cluster, rows),
+            live_leaders=tuple(cluster.brokers[b] for b in leaders if b in cluster.brokers),
+        )
+    )
+
+
+def _metadata_rows(
+    cluster: ClusterState, tps: Iterable[TopicPartition]
+) -> dict[TopicPartition, Row]:
+    all_rows = cluster.rows
+    rows = {}
+    for tp in tps:
+        row = all_rows.get(tp)
+        if row is not None and row.leadership is not None:
+            rows[tp] = row
+    return rows
+
+
+def _seal_metadata(
+    cluster: ClusterState,
+    outbox: Outbox,
+    brokers: Iterable[BrokerId],
+    rows: Mapping[TopicPartition, Row],
+    live: tuple[Broker, ...],
+) -> None:
+    recipients = {b: cluster.brokers[b].epoch for b in brokers if b in cluster.brokers}
+    if not recipients:
+        return
+    topic_ids = _topic_ids(cluster, rows)
+    outbox.dispatches.append(
+        UpdateMetadataRequest(
+            recipients=recipients,
+            controller_epoch=cluster.epoch,
+            live_brokers=live,
+            rows=rows,
+            offline=_offline_replicas(cluster, rows),
+            deleted={topic: None for topic in topic_ids if topic in cluster.deletions},
+            topic_ids=topic_ids,
+        )
+    )
+    for broker in recipients:
+        cluster.told[broker] = cluster.membership
+
+
+def _offline_replicas(
+    cluster: ClusterState, rows: Mapping[TopicPartition, Row]
+) -> dict[TopicPartition, Replicas]:
+    offline: dict[TopicPartition, Replicas] = {}
+    if cluster.offline_dirs:
+        for tp, row in rows.items():
+            gone = tuple(b for b in row.assignment.replicas if not cluster.is_online(b, tp))
+            if gone:
+                offline[tp] = gone
+        return offline
+    # Many rows share an assignment, so liveness is looked up once for each of those.
+    live = cluster.live
+    known: dict[Assignment, Replicas] = {}
+    for tp, row in rows.items():
+        assignment = row.assignment
+        cached = known.get(assignment)
+        if cached is None:
+            cached = known[assignment] = tuple(b for b in assignment.replicas if b not in live)
+        if cached:
+            offline[tp] = cached
+    return offline
+
+
+def _seal_stop_replica(
+    cluster: ClusterState, outbox: Outbox, broker: BrokerId, stopped: Mapping[TopicPartition, bool]
+) -> None:
+    partitions = {}
+    for tp, delete in stopped.items():
+        row = cluster.rows.get(tp)
+        if tp.topic in cluster.deletions:
+            leader_epoch = EPOCH_DURING_DELETE
+        elif row is None or row.leadership is None:
+            leader_epoch = EPOCH_UNKNOWN
+        else:
+            leader_epoch = row.leadership.leader_epoch
+        partitions[tp] = StopReplicaPartition(leader_epoch, delete)
+    outbox.dispatches.append(
+        StopReplicaRequest(broker, cluster.brokers[broker].epoch, cluster.epoch, partitions)
+    )
+
+
+def _topic_ids(
+    cluster: ClusterState, rows: Mapping[TopicPartition, Row]
+) -> dict[str, TopicId | None]:
+    topics = cluster.topics
+    return {topic: topics[topic].id for topic in dict.fromkeys(tp.topic for tp in rows)}
+
+
+def other_brokers(cluster: ClusterState, ids: Iterable[BrokerId]) -> tuple[BrokerId, ...]:
+    excluded = dict.fromkeys(ids)
+    return tuple(b for b in cluster.brokers if b not in excluded and b != NO_LEADER)

@@ -1,0 +1,210 @@
+"""The replica state machine: what entering each state does.
+
+Replicas are named as a mapping from partition to brokers, so that several replicas of one
+partition cost one write.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from kctl.logic.chunks import chunks, mapping_chunks
+from kctl.logic.elections import bumped, removed_from_isr
+from kctl.logic.recipients import flush, stop_replica, tell_leadership, tell_metadata
+from kctl.logic.writing import ATTEMPTS_MAX, tell_changes, write_leaderships
+from kctl.messages.outbox import Outbox
+from kctl.model.cluster import ClusterState
+from kctl.model.names import BrokerId, TopicPartition
+from kctl.model.rows import Leadership, Replicas, Row
+from kctl.model.states import ReplicaState
+
+CAN_GO_OFFLINE = (ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.DELETION_INELIGIBLE)
+
+
+def replicas_on(
+    cluster: ClusterState, brokers: Iterable[BrokerId]
+) -> dict[TopicPartition, Replicas]:
+    found: dict[TopicPartition, Replicas] = {}
+    for broker in brokers:
+        for tp in cluster.partitions_on(broker):
+            found[tp] = (*found.get(tp, ()), broker)
+    return found
+
+
+async def take_online(
+    cluster: ClusterState, replicas: Mapping[TopicPartition, Replicas], outbox: Outbox
+) -> None:
+    """OnlineReplica: each is told the current leadership. Those in deletion are left to it."""
+    for chunk in mapping_chunks(replicas):
+        for tp, brokers in chunk.items():
+            row = cluster.rows[tp]
+            ready = tuple(
+                b
+                for b in brokers
+                if row.replica_state(b) in (*CAN_GO_OFFLINE, ReplicaState.OFFLINE)
+            )
+            if not ready:
+                continue
+            _put_states(cluster, tp, row, ready, ReplicaState.ONLINE)
+            if row.leadership is not None and tp.topic not in cluster.deletions:
+                tell_leadership(cluster, outbox, tp, ready)
+        await flush(cluster, outbox)
+
+
+async def take_offline(
+    cluster: ClusterState,
+    replicas: Mapping[TopicPartition, Replicas],
+    outbox: Outbox,
+    why: str,
+    *,
+    fenced: Mapping[TopicPartition, object],
+) -> None:
+    """OfflineReplica: out of the ISR, stopped where reachable, the others told.
+
+    A replica that was outside the ISR costs an epoch too, unless the partition is in `fenced`
+    (its epoch rose already): a leader's delayed proposal to take that replica into the ISR could
+    otherwise still be accepted after the broker came back with an empty disk.
+    """
+    for chunk in mapping_chunks(replicas):
+        await _take_chunk_offline(cluster, chunk, outbox, why, fenced)
+        await flush(cluster, outbox)
+
+
+async def _take_chunk_offline(
+    cluster: ClusterState,
+    replicas: Mapping[TopicPartition, Replicas],
+    outbox: Outbox,
+    why: str,
+    fenced: Mapping[TopicPartition, object],
+) -> None:
+    pending: dict[TopicPartition, None] = dict.fromkeys(replicas)
+    for _ in range(ATTEMPTS_MAX):
+        proposals: dict[TopicPartition, Leadership] = {}
+        for tp in pending:
+            row = cluster.rows[tp]
+            proposal = None if row.leadership is None else _without(cluster, tp, row, replicas[tp])
+            if proposal is None and row.leadership is not None and tp not in fenced:
+                leadership = row.leadership
+                proposal = bumped(leadership, leadership.leader, leadership.isr, cluster.epoch)
+            if proposal is None:
+                _settle_offline(cluster, outbox, tp, row, replicas[tp])
+                tell_metadata(outbox, (tp,))
+            else:
+                proposals[tp] = proposal
+        written = await write_leaderships(cluster, proposals)
+        for tp in written.done:
+            row = cluster.rows[tp]
+            gone = replicas[tp]
+            _settle_offline(cluster, outbox, tp, row, gone)
+            tell_leadership(
+                cluster, outbox, tp, [b for b in row.assignment.replicas if b not in gone]
+            )
+        tell_changes(outbox, "replicas offline", why, written.done)
+        for tp, reason in written.failed.items():
+            outbox.tell("replica not taken offline", reason, key=str(tp))
+        pending = written.stale
+        if not pending:
+            return
+    for tp in pending:
+        outbox.tell("replica not taken offline", "its state kept changing", key=str(tp))
+
+
+def _without(
+    cluster: ClusterState, tp: TopicPartition, row: Row, gone: Replicas
+) -> Leadership | None:
+    assert row.leadership is not None
+    return removed_from_isr(row.leadership, gone, cluster.epoch)
+
+
+def _settle_offline(
+    cluster: ClusterState, outbox: Outbox, tp: TopicPartition, row: Row, gone: Replicas
+) -> None:
+    for broker in gone:
+        stop_replica(cluster, outbox, tp, broker, delete=False)
+    _put_states(cluster, tp, row, gone, ReplicaState.OFFLINE)
+
+
+async def begin_new_replicas(
+    cluster: ClusterState, replicas: Mapping[TopicPartition, Replicas], outbox: Outbox
+) -> None:
+    """NewReplica: told the leadership with isNew, so that the broker may create the log."""
+    for chunk in mapping_chunks(replicas):
+        for tp, brokers in chunk.items():
+            row = cluster.rows[tp]
+            absent = tuple(b for b in brokers if row.replica_state(b) is ReplicaState.NON_EXISTENT)
+            if absent:
+                _put_states(cluster, tp, row, absent, ReplicaState.NEW)
+            tell_leadership(cluster, outbox, tp, brokers, is_new=True)
+        await flush(cluster, outbox)
+
+
+async def start_deletion(
+    cluster: ClusterState, replicas: Mapping[TopicPartition, Replicas], outbox: Outbox
+) -> None:
+    """Offline, then ReplicaDeletionStarted: StopReplica with deletion."""
+    for chunk in mapping_chunks(replicas):
+        for tp, brokers in chunk.items():
+            to_offline(cluster, tp, brokers)
+            _put_states(cluster, tp, cluster.rows[tp], brokers, ReplicaState.DELETION_STARTED)
+            for broker in brokers:
+                stop_replica(cluster, outbox, tp, broker, delete=True)
+        await flush(cluster, outbox)
+
+
+async def make_ineligible(
+    cluster: ClusterState, replicas: Mapping[TopicPartition, Replicas]
+) -> None:
+    """ReplicaDeletionIneligible, through Offline where the table asks for it."""
+    for tp, brokers in replicas.items():
+        row = cluster.rows[tp]
+        started = ReplicaState.DELETION_STARTED
+        to_offline(cluster, tp, tuple(b for b in brokers if row.replica_state(b) is not started))
+        row = cluster.rows[tp]
+        _put_states(cluster, tp, row, brokers, ReplicaState.DELETION_INELIGIBLE)
+
+
+def to_offline(cluster: ClusterState, tp: TopicPartition, brokers: Replicas) -> None:
+    """In memory only: what a deletion does not need to write, and what nobody needs to be told."""
+    row = cluster.rows[tp]
+    due = tuple(b for b in brokers if row.replica_state(b) in CAN_GO_OFFLINE)
+    if due:
+        _put_states(cluster, tp, row, due, ReplicaState.OFFLINE)
+
+
+def finish_deletion(cluster: ClusterState, tp: TopicPartition, brokers: Replicas) -> None:
+    """ReplicaDeletionSuccessful."""
+    row = cluster.rows[tp]
+    started = tuple(b for b in brokers if row.replica_state(b) is ReplicaState.DELETION_STARTED)
+    if started:
+        _put_states(cluster, tp, row, started, ReplicaState.DELETION_SUCCESSFUL)
+
+
+def retire(cluster: ClusterState, outbox: Outbox, tp: TopicPartition, brokers: Replicas) -> None:
+    """Replicas that leave an assignment: stopped, deleted, and not waited for."""
+    to_offline(cluster, tp, brokers)
+    offline = tuple(b for b in brokers if cluster.rows[tp].replica_state(b) is ReplicaState.OFFLINE)
+    for state in (ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL):
+        _put_states(cluster, tp, cluster.rows[tp], offline, state)
+    for broker in brokers:
+        stop_replica(cluster, outbox, tp, broker, delete=True)
+
+
+def _put_states(
+    cluster: ClusterState, tp: TopicPartition, row: Row, brokers: Replicas, state: ReplicaState
+) -> None:
+    changed = row.with_replicas_in(brokers, state)
+    if changed.replica_states != row.replica_states:
+        states = cluster.share_states(changed.replica_states)
+        cluster.put(tp, Row(row.assignment, row.leadership, row.state, states))
+
+
+async def tell_everything(
+    cluster: ClusterState, brokers: Iterable[BrokerId], outbox: Outbox
+) -> None:
+    """UpdateMetadata of all partitions to these brokers: what a newly started one needs."""
+    recipients = tuple(brokers)
+    for chunk in chunks(list(cluster.rows)):
+        told = dict.fromkeys(
+            tp for tp in chunk if tp in cluster.rows and tp.topic not in cluster.deletions
+        )
+        for broker in recipients:
+            outbox.gathered.metadata_for[broker] = told
+        await flush(cluster, outbox)

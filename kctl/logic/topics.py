@@ -1,0 +1,213 @@
+"""Topics that appear, grow, vanish, or come without what they need."""
+
+from collections.abc import Iterable, Mapping
+
+from kctl.logic import reassignment
+from kctl.logic.chunks import chunks
+from kctl.logic.partitions import initialize_partitions
+from kctl.logic.recipients import flush
+from kctl.logic.writing import was_recreated, write_assignments, write_topics
+from kctl.messages.effects import Draw, ListTopics, ReadTopics, TopicNode
+from kctl.messages.events import PartitionModifications
+from kctl.messages.outbox import Outbox
+from kctl.model.cluster import ClusterState
+from kctl.model.codes import Code, Malformed
+from kctl.model.names import ID_BITS, BrokerId, TopicId, TopicPartition, topic_id_from_bits
+from kctl.model.rows import Assignment, Replicas, Row
+from kctl.model.states import PartitionState, ReplicaState
+
+
+async def on_topic_change(cluster: ClusterState, outbox: Outbox) -> None:
+    names = dict.fromkeys(await ListTopics())
+    for topic in [t for t in cluster.topics if t not in names]:
+        cluster.remove_topic(topic)
+        outbox.tell("topic gone", "its znode was removed by somebody else", key=topic)
+    for path in [p for p in cluster.quarantine if (t := _topic_of(p)) and t not in names]:
+        cluster.heal(path)
+    new = [t for t in sorted(names) if t not in cluster.topics]
+    await add_topics(cluster, new, outbox, "topic created")
+
+
+async def add_topics(cluster: ClusterState, names: Iterable[str], outbox: Outbox, why: str) -> None:
+    """Read, give them ids, keep ourselves out of their assignments, and bring them online."""
+    for chunk in chunks(names):
+        added = load_topics(cluster, await ReadTopics(chunk), outbox)
+        await mint_missing_topic_ids(cluster, outbox, added)
+        await repair_assignments(cluster, outbox)
+        new = [tp for topic in added for tp in cluster.partitions_of(topic)]
+        await initialize_partitions(cluster, new, outbox, why)
+
+
+def load_topics(
+    cluster: ClusterState,
+    found: Mapping[str, TopicNode | Code | Malformed],
+    outbox: Outbox,
+) -> list[str]:
+    """Take topics into memory with their partitions in New; those that can be used."""
+    added = []
+    for topic, node in found.items():
+        if isinstance(node, Malformed):
+            quarantine(cluster, outbox, node.path, node.reason)
+        elif isinstance(node, Code):
+            continue
+        elif node.topic_id is not None and cluster.topic_names.get(node.topic_id, topic) != topic:
+            other = cluster.topic_names[node.topic_id]
+            reason = f"its id {node.topic_id} is that of topic {other}"
+            quarantine(cluster, outbox, f"/brokers/topics/{topic}", reason)
+        else:
+            cluster.heal(f"/brokers/topics/{topic}")
+            cluster.add_topic(topic, node.topic_id, node.zk_version)
+            add_partitions(cluster, topic, node.partitions)
+            added.append(topic)
+    return added
+
+
+def add_partitions(
+    cluster: ClusterState, topic: str, partitions: Mapping[int, Assignment]
+) -> list[TopicPartition]:
+    added = []
+    for partition, found in partitions.items():
+        assignment = cluster.share(found)
+        states = cluster.share_states((ReplicaState.NEW,) * len(assignment.replicas))
+        tp = TopicPartition(topic, partition)
+        cluster.put(tp, Row(assignment, None, PartitionState.NEW, states))
+        added.append(tp)
+    return added
+
+
+async def on_partition_modifications(
+    cluster: ClusterState, event: PartitionModifications, outbox: Outbox
+) -> None:
+    """Partitions were added, or an old tool rewrote the znode. Our own writes end here too."""
+    topic = event.topic
+    if topic not in cluster.topics:
+        # It is new, or was quarantined and may have been repaired.
+        return await on_topic_change(cluster, outbox)
+    node = (await ReadTopics((topic,))).get(topic, Code.NO_NODE)
+    if isinstance(node, Malformed):
+        return quarantine(cluster, outbox, node.path, node.reason)
+    if isinstance(node, Code):
+        return None
+    if was_recreated(cluster, topic, node):
+        outbox.tell("topic recreated", "its znode has another id", key=topic)
+        cluster.remove_topic(topic)
+        return await add_topics(cluster, (topic,), outbox, "topic recreated")
+    known = cluster.topics[topic]
+    cluster.heal(f"/brokers/topics/{topic}")
+    known.zk_version = node.zk_version
+    if known.id is None and node.topic_id is not None:
+        cluster.set_topic_id(topic, node.topic_id)
+    added = {p: a for p, a in node.partitions.items() if p not in known.partitions}
+    lost_id = known.id is not None and node.topic_id is None and cluster.has_topic_ids
+    if topic in cluster.deletions:
+        if added:
+            outbox.tell("growth undone", "the topic is being deleted", key=topic)
+            await write_topics(cluster, {topic: {}}, outbox)
+        return None
+    if lost_id:
+        outbox.tell("topic id restored", "the znode was rewritten without it", key=topic)
+        await write_topics(cluster, {topic: dict(added)}, outbox)
+    if added:
+        tps = add_partitions(cluster, topic, added)
+        await repair_assignments(cluster, outbox)
+        await initialize_partitions(cluster, tps, outbox, "partitions added")
+    return None
+
+
+async def mint_missing_topic_ids(
+    cluster: ClusterState, outbox: Outbox, topics: Iterable[str] | None = None
+) -> None:
+    """Brokers since 2.8 know topics by id; never written while an older broker lives."""
+    if not cluster.has_topic_ids:
+        return
+    candidates = list(cluster.topics if topics is None else topics)
+    missing = [t for t in candidates if t in cluster.topics and cluster.topics[t].id is None]
+    for chunk in chunks(missing):
+        ids = await draw_topic_ids(len(chunk))
+        for topic, topic_id in zip(chunk, ids, strict=True):
+            cluster.set_topic_id(topic, topic_id)
+        failed = await write_topics(cluster, {t: {} for t in chunk}, outbox)
+        for topic, topic_id in zip(chunk, ids, strict=True):
+            if topic in failed and topic in cluster.topics:
+                del cluster.topic_names[topic_id]
+                cluster.topics[topic].id = None
+                outbox.tell("topic id not written", failed[topic], key=topic)
+
+
+async def draw_topic_ids(count: int) -> list[TopicId]:
+    ids: list[TopicId] = []
+    while len(ids) < count:
+        bits = await Draw(count - len(ids), 1 << ID_BITS)
+        ids += [i for i in map(topic_id_from_bits, bits) if i is not None]
+    return ids
+
+
+# -- a controller is never a replica ---------------------------------------------------------
+
+
+async def repair_assignments(cluster: ClusterState, outbox: Outbox) -> None:
+    """Brokers that create topics themselves take this controller for a broker and place replicas.
+
+    A partition without a state is simply given another assignment before its state is written; one
+    that has lived already is reassigned. Without any live broker it must wait for one.
+    """
+    own = cluster.settings.controller_id
+    misplaced = list(cluster.partitions_on(own))
+    if not misplaced or not cluster.live:
+        return
+    moves: dict[TopicPartition, Assignment] = {}
+    unborn: dict[TopicPartition, Assignment] = {}
+    for tp in misplaced:
+        assignment = cluster.rows[tp].assignment
+        if own in assignment.removing or tp.topic in cluster.deletions:
+            continue
+        repaired = replace_replica(assignment.target, own, tuple(cluster.live), tp.partition)
+        if cluster.rows[tp].leadership is None:
+            unborn[tp] = Assignment(repaired)
+        else:
+            moves[tp] = assignment.reassign_to(repaired)
+    failed = await write_assignments(cluster, unborn, outbox) if unborn else {}
+    for tp, assignment in unborn.items():
+        if tp in failed:
+            outbox.tell("assignment not repaired", failed[tp], key=str(tp))
+            continue
+        row = cluster.rows[tp]
+        shared = cluster.share(assignment)
+        # The replicas did not exist yet, neither the one that goes nor the one that comes.
+        cluster.replace_unborn(
+            tp,
+            Row(
+                shared,
+                None,
+                row.state,
+                cluster.share_states((ReplicaState.NEW,) * len(shared.replicas)),
+            ),
+        )
+        outbox.tell("assignment repaired", f"it named the controller {own}", key=str(tp))
+    await flush(cluster, outbox)
+    if moves:
+        await reassignment.reassign(cluster, moves, outbox)
+
+
+def replace_replica(replicas: Replicas, own: BrokerId, live: Replicas, partition: int) -> Replicas:
+    """Another live broker in our place, a different one for each partition; else one less."""
+    free = [b for b in sorted(live) if b not in replicas]
+    if free:
+        substitute = free[partition % len(free)]
+        return tuple(substitute if b == own else b for b in replicas)
+    return tuple(b for b in replicas if b != own)
+
+
+# -- quarantine ------------------------------------------------------------------------------
+
+
+def quarantine(cluster: ClusterState, outbox: Outbox, path: str, reason: str) -> None:
+    """Reported once, however often it is met."""
+    if cluster.quarantine.get(path) != reason:
+        cluster.quarantine[path] = reason
+        outbox.tell("quarantined", reason, key=path)
+
+
+def _topic_of(path: str) -> str:
+    prefix = "/brokers/topics/"
+    return path[len(prefix) :].partition("/")[0] if path.startswith(prefix) else ""

@@ -1,0 +1,213 @@
+"""Conditional writes and what becomes of them.
+
+Write from the cache, read only what lost. A row that was changed by somebody else is read again
+and given back to be decided anew; a row whose write may or may not have landed is read back, and
+has landed if it is what we wrote. The cache changes here, from replies, and nowhere else.
+"""
+
+from collections.abc import Mapping
+
+import attrs
+
+from kctl.messages.effects import (
+    ReadPartitions,
+    ReadTopics,
+    TopicNode,
+    WritePartitions,
+    WriteTopics,
+)
+from kctl.messages.outbox import Outbox, Story
+from kctl.model.cluster import ClusterState
+from kctl.model.codes import Code, Malformed
+from kctl.model.names import TopicPartition
+from kctl.model.rows import Assignment, Leadership, Row
+from kctl.model.states import PartitionState
+
+ATTEMPTS_MAX = 5
+"""Tries at one row before it is given up; old brokers change ISRs behind the controller's back."""
+
+
+@attrs.define
+class Written:
+    """What one attempt came to."""
+
+    done: dict[TopicPartition, tuple[Row, Row]] = attrs.field(factory=dict)
+    """Before and after."""
+    stale: dict[TopicPartition, None] = attrs.field(factory=dict)
+    """Changed by somebody else; the cache holds the fresh row: decide again."""
+    failed: dict[TopicPartition, str] = attrs.field(factory=dict)
+
+
+async def write_leaderships(
+    cluster: ClusterState,
+    proposals: Mapping[TopicPartition, Leadership],
+    state: PartitionState | None = None,
+) -> Written:
+    """One attempt for each row; those that were written enter `state`, if one is given."""
+    result = Written()
+    if not proposals:
+        return result
+    codes = await WritePartitions(proposals)
+    doubtful: dict[TopicPartition, Code] = {}
+    for tp, proposal in proposals.items():
+        code = codes.get(tp, Code.UNKNOWN)
+        if code is Code.OK:
+            _settle(cluster, result, tp, proposal.written(), state)
+        elif code is Code.BAD_VERSION or code is Code.UNKNOWN:
+            doubtful[tp] = code
+        else:
+            result.failed[tp] = f"the state znode could not be written: {code.value}"
+    if doubtful:
+        await _read_back(cluster, result, proposals, doubtful, state)
+    return result
+
+
+async def _read_back(
+    cluster: ClusterState,
+    result: Written,
+    proposals: Mapping[TopicPartition, Leadership],
+    doubtful: Mapping[TopicPartition, Code],
+    state: PartitionState | None,
+) -> None:
+    found = await ReadPartitions(tuple(doubtful), sync=Code.UNKNOWN in doubtful.values())
+    for tp in doubtful:
+        proposal = proposals[tp]
+        seen = found.get(tp, Code.NO_NODE)
+        if (
+            isinstance(seen, Leadership)
+            and seen.zk_version == proposal.zk_version + 1
+            and seen.same_content(proposal)
+        ):
+            _settle(cluster, result, tp, seen, state)
+            continue
+        reason = refresh(cluster, tp, seen)
+        if reason is None:
+            result.stale[tp] = None
+        else:
+            result.failed[tp] = reason
+
+
+def refresh(
+    cluster: ClusterState, tp: TopicPartition, seen: Leadership | Code | Malformed
+) -> str | None:
+    """Take what ZooKeeper holds into the cache, or say why it cannot be used."""
+    if isinstance(seen, Malformed):
+        cluster.poison(tp, seen.path, seen.reason)
+        return f"its state cannot be understood: {seen.reason}"
+    if isinstance(seen, Code):
+        return f"its state znode could not be read: {seen.value}"
+    if seen.controller_epoch > cluster.epoch:
+        return f"its state was written by a newer controller, epoch {seen.controller_epoch}"
+    row = cluster.rows[tp]
+    if row.leadership != seen:
+        cluster.put(tp, row.led(seen))
+    return None
+
+
+def _settle(
+    cluster: ClusterState,
+    result: Written,
+    tp: TopicPartition,
+    leadership: Leadership,
+    state: PartitionState | None,
+) -> None:
+    before = cluster.rows[tp]
+    after = before.led(leadership, state)
+    cluster.put(tp, after)
+    result.done[tp] = (before, after)
+
+
+# -- topic znodes ----------------------------------------------------------------------------
+
+
+async def write_assignments(
+    cluster: ClusterState, assignments: Mapping[TopicPartition, Assignment], outbox: Outbox
+) -> dict[TopicPartition, str]:
+    """Write topic znodes with these assignments; the partitions whose topic failed, and why.
+
+    The znode holds a whole topic, so it is written under its version: partitions that somebody
+    added meanwhile are kept. Rows are not touched; that is the caller's, once this has returned.
+    """
+    by_topic: dict[str, dict[int, Assignment]] = {}
+    for tp, assignment in assignments.items():
+        by_topic.setdefault(tp.topic, {})[tp.partition] = assignment
+    failed = await write_topics(cluster, by_topic, outbox)
+    return {tp: failed[tp.topic] for tp in assignments if tp.topic in failed}
+
+
+async def write_topics(
+    cluster: ClusterState,
+    changes: Mapping[str, Mapping[int, Assignment]],
+    outbox: Outbox,
+) -> dict[str, str]:
+    """Topic znodes as memory knows them, with these changes; the topics that failed, and why."""
+    pending = {topic: compose(cluster, topic, change) for topic, change in changes.items()}
+    failed: dict[str, str] = {}
+    for _ in range(ATTEMPTS_MAX):
+        if not pending:
+            return failed
+        codes = await WriteTopics(pending)
+        doubtful: dict[str, TopicNode] = {}
+        for topic, node in pending.items():
+            code = codes.get(topic, Code.UNKNOWN)
+            if code is Code.OK:
+                cluster.topics[topic].zk_version = node.zk_version + 1
+            elif code is Code.TOO_LARGE:
+                failed[topic] = (
+                    f"the znode of topic {topic} would be larger than ZooKeeper takes; "
+                    "reassign fewer of its partitions at a time"
+                )
+            elif code is Code.BAD_VERSION or code is Code.UNKNOWN:
+                doubtful[topic] = node
+            else:
+                failed[topic] = f"the znode of topic {topic} could not be written: {code.value}"
+        pending = await _reread_topics(cluster, doubtful, changes, failed) if doubtful else {}
+    for topic in pending:
+        failed[topic] = f"the znode of topic {topic} kept changing"
+        outbox.tell("topic not written", failed[topic], key=topic)
+    return failed
+
+
+def compose(cluster: ClusterState, topic: str, change: Mapping[int, Assignment]) -> TopicNode:
+    known = cluster.topics[topic]
+    partitions = {p: cluster.rows[tp].assignment for p, tp in known.partitions.items()}
+    partitions.update(change)
+    return TopicNode(partitions, known.id, known.zk_version)
+
+
+async def _reread_topics(
+    cluster: ClusterState,
+    doubtful: Mapping[str, TopicNode],
+    changes: Mapping[str, Mapping[int, Assignment]],
+    failed: dict[str, str],
+) -> dict[str, TopicNode]:
+    found = await ReadTopics(tuple(doubtful))
+    again: dict[str, TopicNode] = {}
+    for topic, node in doubtful.items():
+        seen = found.get(topic, Code.NO_NODE)
+        if isinstance(seen, Malformed):
+            cluster.quarantine[seen.path] = seen.reason
+            failed[topic] = f"the znode of topic {topic} cannot be understood: {seen.reason}"
+        elif isinstance(seen, Code):
+            failed[topic] = f"the znode of topic {topic} could not be read: {seen.value}"
+        elif was_recreated(cluster, topic, seen):
+            failed[topic] = f"topic {topic} was deleted and created again meanwhile"
+        elif seen.partitions == node.partitions and seen.topic_id == node.topic_id:
+            cluster.topics[topic].zk_version = seen.zk_version
+        else:
+            ours = compose(cluster, topic, changes[topic])
+            partitions = {**seen.partitions, **ours.partitions}
+            again[topic] = TopicNode(partitions, ours.topic_id or seen.topic_id, seen.zk_version)
+    return again
+
+
+def was_recreated(cluster: ClusterState, topic: str, seen: TopicNode) -> bool:
+    known = cluster.topics[topic].id
+    return known is not None and seen.topic_id is not None and seen.topic_id != known
+
+
+def tell_changes(
+    outbox: Outbox, what: str, why: str, changes: Mapping[TopicPartition, tuple[Row, Row]]
+) -> None:
+    if changes:
+        outbox.stories.append(Story(what, why, dict(changes)))

@@ -21,6 +21,7 @@ from kctl.zookeeper.errors import (
     ErrorCode,
     MultiError,
     ProtocolError,
+    ReplyTooLarge,
     RequestTooLarge,
     code_of,
     error_of,
@@ -97,6 +98,7 @@ class Connection(asyncio.Protocol):
         self._next_xid = first_xid
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
+        self._skip_bytes = 0
         self._out: list[bytes] = []
         self._flush_planned = False
         self._paused = False
@@ -139,28 +141,39 @@ class Connection(asyncio.Protocol):
             self._listener.on_wake_up_late(self)
             return
         self._heard_at = now
-        buffer = self._buffer
-        buffer += data
-        at, size = 0, len(buffer)
+        self._buffer += data
         try:
-            while size - at >= 4:
-                (length,) = INT.unpack_from(buffer, at)
-                if not 0 <= length <= self._reply_max_bytes:
-                    raise ProtocolError(f"frame of {length} bytes")  # noqa: TRY301
-                end = at + 4 + length
-                if end > size:
-                    break
-                with memoryview(buffer) as view:
-                    frame = bytes(view[at + 4 : end])
-                at = end
-                self._on_frame(frame)
-                if self.ended.done():
-                    return
+            self._take_frames()
         except (ProtocolError, struct.error, IndexError, ValueError) as error:
             self.drop(error if isinstance(error, ProtocolError) else ProtocolError(repr(error)))
             return
-        del buffer[:at]
         self._let_next_send()
+
+    def _take_frames(self) -> None:
+        buffer = self._buffer
+        at, size = min(self._skip_bytes, len(buffer)), len(buffer)
+        self._skip_bytes -= at
+        while size - at >= 4:
+            (length,) = INT.unpack_from(buffer, at)
+            end = at + 4 + length
+            if not 0 <= length <= self._reply_max_bytes:
+                if length < 0 or not self.established:
+                    raise ProtocolError(f"frame of {length} bytes")
+                if size - at < 4 + REPLY_HEADER.size:
+                    break
+                self._on_oversized(buffer, at + 4, length)
+                at = min(end, size)
+                self._skip_bytes = end - at
+                continue
+            if end > size:
+                break
+            with memoryview(buffer) as view:
+                frame = bytes(view[at + 4 : end])
+            at = end
+            self._on_frame(frame)
+            if self.ended.done():
+                return
+        del buffer[:at]
 
     def eof_received(self) -> None:
         """The server hung up."""
@@ -322,12 +335,7 @@ class Connection(asyncio.Protocol):
                 raise ProtocolError(f"reply with xid {xid}")
 
     def _on_reply(self, xid: int, zxid: int, err: int, frame: bytes) -> None:
-        if not self._in_flight or self._in_flight[0].xid != xid:
-            raise ProtocolError(f"reply {xid} is not for the oldest request")
-        entry = self._in_flight[0]
-        future = entry.future
-        if zxid > 0:
-            self.last_zxid = zxid
+        entry = self._answered(xid, zxid)
         result: Any = None
         error: Exception | None = None
         if err == 0:
@@ -339,18 +347,35 @@ class Connection(asyncio.Protocol):
             result = code_of(err)
         else:
             error = error_of(err)
-        self._in_flight.popleft()
-        self._in_flight_bytes -= entry.size
-        self.vouched_at = max(self.vouched_at, entry.sent_at)
         if entry.on_reply is not None:
             entry.on_reply(err)
-        if not future.done():
+        self._in_flight.popleft()
+        if not entry.future.done():
             if error is None:
-                future.set_result(result)
+                entry.future.set_result(result)
             else:
-                future.set_exception(error)
+                entry.future.set_exception(error)
         if err == ErrorCode.SESSION_EXPIRED:
             self._listener.on_session_expired()
+
+    def _on_oversized(self, buffer: bytearray, at: int, length: int) -> None:
+        """Fail the request whose reply starts here; its bytes are skipped as they come."""
+        xid, zxid, _ = REPLY_HEADER.unpack_from(buffer, at)
+        entry = self._answered(xid, zxid)
+        self._in_flight.popleft()
+        if not entry.future.done():
+            entry.future.set_exception(ReplyTooLarge(f"{length} bytes"))
+
+    def _answered(self, xid: int, zxid: int) -> _InFlight:
+        # An entry stays in flight until its reply is read: if that fails, it fails with the rest.
+        entry = self._in_flight[0] if self._in_flight else None
+        if entry is None or entry.xid != xid:
+            raise ProtocolError(f"reply {xid} is not for the oldest request")
+        if zxid > 0:
+            self.last_zxid = zxid
+        self._in_flight_bytes -= entry.size
+        self.vouched_at = max(self.vouched_at, entry.sent_at)
+        return entry
 
     # --- heartbeat -------------------------------------------------------------------------------
 

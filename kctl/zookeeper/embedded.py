@@ -92,6 +92,7 @@ class EmbeddedZooKeeper:
         jute_max_buffer: int = 4 << 20,
         force_sync: bool = False,
         heap_mb: int = 512,
+        jvm_options: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
         quorum: Sequence[str] = (),
         server_id: int = 1,
@@ -104,6 +105,7 @@ class EmbeddedZooKeeper:
         self._jute_max_buffer = jute_max_buffer
         self._force_sync = force_sync
         self._heap_mb = heap_mb
+        self._jvm_options = jvm_options
         self._settings = dict(settings or {})
         self._quorum = quorum
         self._server_id = server_id
@@ -158,6 +160,7 @@ class EmbeddedZooKeeper:
             # 3.5 reads these only as system properties.
             "-Dzookeeper.admin.enableServer=false",
             "-Dzookeeper.4lw.commands.whitelist=mntr,ruok,srvr",
+            *self._jvm_options,
             "-cp",
             ":".join(map(str, [self._folder, *jars])),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",

@@ -78,6 +78,10 @@ class RequestTooLarge(exc.ZKError):  # type: ignore[misc]
     """The server would drop the connection over a request of this size (jute.maxbuffer)."""
 
 
+class ReplyTooLarge(exc.ZKError):  # type: ignore[misc]
+    """A reply was skipped because it would not fit into memory; the connection goes on."""
+
+
 class MultiError(exc.TransactionFailed):  # type: ignore[misc]
     """A multi was refused as a whole.
 

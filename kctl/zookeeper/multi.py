@@ -139,6 +139,9 @@ def _read_multi(frame: bytes) -> list[OpResult]:
             path, at = unpack_string(frame, at)
             append(Created(path, unpack_stat(frame, at)))
             at += STAT.size
+        elif kind == Op.CREATE:
+            path, at = unpack_string(frame, at)
+            append(Created(path, None))
         elif kind == Op.ERROR:
             codes.append(code_of(INT.unpack_from(frame, at)[0]))
             at += INT.size

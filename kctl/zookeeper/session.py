@@ -15,7 +15,7 @@ from aiozk import ACL
 
 from kctl.zookeeper import wire
 from kctl.zookeeper.connection import Connection
-from kctl.zookeeper.errors import ConnectionLoss, ErrorCode, NoNode, Unimplemented
+from kctl.zookeeper.errors import ConnectionLoss, ErrorCode, NoNode, ReplyTooLarge, Unimplemented
 from kctl.zookeeper.link import Capabilities, SessionLink, State
 from kctl.zookeeper.multi import (
     Children,
@@ -219,40 +219,41 @@ async def _in_bulk(
     connection: Connection,
     paths: Sequence[str],
     bulk: Callable[[Sequence[str]], Request[list[T | ErrorCode]]],
+    count: int = BULK_MAX_PATHS,
 ) -> list[T | ErrorCode]:
     results: list[T | ErrorCode] = []
-    in_flight: deque[asyncio.Future[list[T | ErrorCode]]] = deque()
-    count = BULK_MAX_PATHS
+    in_flight: deque[tuple[Sequence[str], asyncio.Future[list[T | ErrorCode]]]] = deque()
     reply_bytes = 0
     at = 0
 
-    def sized(
-        read: Callable[[bytes], list[T | ErrorCode]],
-    ) -> Callable[[bytes], list[T | ErrorCode]]:
-        def read_and_size(frame: bytes) -> list[T | ErrorCode]:
+    def sized(request: Request[list[T | ErrorCode]]) -> Request[list[T | ErrorCode]]:
+        def read(frame: bytes) -> list[T | ErrorCode]:
             nonlocal reply_bytes
             reply_bytes = len(frame)
-            return read(frame)
+            return request.read(frame)
 
-        return read_and_size
+        return Request(request.opcode, request.body, read)
 
     try:
         while at < len(paths) or in_flight:
             while at < len(paths) and len(in_flight) < BULK_IN_FLIGHT:
-                request = bulk(paths[at : at + count])
+                portion = paths[at : at + count]
+                in_flight.append((portion, await connection.submit(sized(bulk(portion)))))
                 at += count
-                in_flight.append(
-                    await connection.submit(
-                        Request(request.opcode, request.body, sized(request.read))
-                    )
-                )
-            rows = await in_flight.popleft()
+            portion, future = in_flight.popleft()
+            try:
+                rows = await future
+            except ReplyTooLarge:
+                if len(portion) == 1:
+                    raise
+                count = max(1, len(portion) // 4)
+                rows = await _in_bulk(connection, portion, bulk, count)
             results += rows
-            # Large znodes: fewer at a time, so that one reply never fills the memory.
+            # Large znodes: fewer at a time, so that the replies never fill the memory.
             fitting = BULK_REPLY_BYTES * len(rows) // max(reply_bytes, 1)
-            count = max(1, min(BULK_MAX_PATHS, fitting))
+            count = max(1, min(BULK_MAX_PATHS, fitting, 4 * count))
     finally:
-        _abandon(in_flight)
+        _abandon(future for _, future in in_flight)
     return results
 
 

@@ -142,10 +142,13 @@ class Stat(msgspec.Struct, frozen=True, gc=False):
 
 
 class Created(NamedTuple):
-    """A znode that was made: its name (with the number, if sequential) and its stat."""
+    """A znode that was made: its name (with the number, if sequential) and its stat.
+
+    ZooKeeper 3.5 gives no stat for a create inside of a multi.
+    """
 
     path: str
-    stat: Stat
+    stat: Stat | None
 
 
 class ConnectReply(NamedTuple):

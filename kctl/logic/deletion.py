@@ -17,7 +17,6 @@ from kctl.logic.replicas import (
     to_offline,
 )
 from kctl.messages.effects import (
-    ListDeletions,
     RemovePartitionNodes,
     RemoveTopicNodes,
     UnmarkForDeletion,
@@ -38,12 +37,7 @@ REMOVAL_RETRY_MS = 1_000
 REASSIGNMENT_IN_PROGRESS = "one of its partitions is being reassigned"
 
 
-async def on_topic_deletion(cluster: ClusterState, outbox: Outbox) -> None:
-    marked = await ListDeletions()
-    await queue_deletions(cluster, marked, outbox)
-
-
-async def queue_deletions(cluster: ClusterState, marked: Iterable[str], outbox: Outbox) -> None:
+async def queue(cluster: ClusterState, marked: Iterable[str], outbox: Outbox) -> None:
     """Markers of topics that do not exist are removed; with deletion switched off, all are."""
     names = dict.fromkeys(marked)
     if cluster.settings.delete_topic_enable:
@@ -54,13 +48,12 @@ async def queue_deletions(cluster: ClusterState, marked: Iterable[str], outbox: 
         await UnmarkForDeletion(chunk)
         for topic in chunk:
             outbox.tell("deletion refused", "no such topic, or deletion is disabled", key=topic)
-    if not cluster.settings.delete_topic_enable:
-        return
-    for topic in [t for t in names if t in cluster.topics]:
-        deletion = cluster.queue_deletion(topic)
-        if any(tp.topic == topic for tp in cluster.reassigning):
-            deletion.ineligible = REASSIGNMENT_IN_PROGRESS
-    await resume_deletions(cluster, outbox)
+    if cluster.settings.delete_topic_enable:
+        reassigned = {tp.topic: None for tp in cluster.reassigning}
+        for topic in [t for t in names if t in cluster.topics]:
+            deletion = cluster.queue_deletion(topic)
+            if topic in reassigned:
+                deletion.ineligible = REASSIGNMENT_IN_PROGRESS
 
 
 def _in_quarantine(cluster: ClusterState, topic: str) -> bool:

@@ -138,7 +138,9 @@ async def elect_leaders(
     """Elect in chunks; each is written, told to the brokers, and only then the next one begun."""
     outcome = ElectionOutcome()
     for chunk in chunks(tps):
-        await _elect_chunk(cluster, chunk, strategy, outbox, why, outcome)
+        part = await _elect_chunk(cluster, chunk, strategy, outbox, why)
+        outcome.elected.update(part.elected)
+        outcome.failed.update(part.failed)
         await flush(cluster, outbox)
     return outcome
 
@@ -149,8 +151,8 @@ async def _elect_chunk(
     strategy: Strategy,
     outbox: Outbox,
     why: str,
-    outcome: ElectionOutcome,
-) -> None:
+) -> ElectionOutcome:
+    outcome = ElectionOutcome()
     pending = dict.fromkeys(tps)
     for _ in range(ATTEMPTS_MAX):
         unclean = await _unclean_topics(cluster, pending, strategy)
@@ -169,8 +171,9 @@ async def _elect_chunk(
         tell_changes(outbox, "leader elected", f"{why} ({strategy.value})", written.done)
         pending = written.stale
         if not pending:
-            return
+            break
     outcome.failed.update(dict.fromkeys(pending, "its state kept changing"))
+    return outcome
 
 
 def decide(

@@ -13,7 +13,6 @@ not: replicas that vanish leave the ISR first.
 
 from collections.abc import Iterable, Mapping
 
-
 from kctl.logic import deletion
 from kctl.logic.elections import bumped
 from kctl.logic.recipients import flush, tell_leadership, tell_metadata

@@ -80,10 +80,12 @@ async def _take_chunk_offline(
         proposals: dict[TopicPartition, Leadership] = {}
         for tp in pending:
             row = cluster.rows[tp]
-            proposal = None if row.leadership is None else _without(cluster, tp, row, replicas[tp])
-            if proposal is None and row.leadership is not None and tp not in fenced:
-                leadership = row.leadership
-                proposal = bumped(leadership, leadership.leader, leadership.isr, cluster.epoch)
+            leadership = row.leadership
+            proposal = None
+            if leadership is not None:
+                proposal = removed_from_isr(leadership, replicas[tp], cluster.epoch)
+                if proposal is None and tp not in fenced:
+                    proposal = bumped(leadership, leadership.leader, leadership.isr, cluster.epoch)
             if proposal is None:
                 _settle_offline(cluster, outbox, tp, row, replicas[tp])
                 tell_metadata(outbox, (tp,))
@@ -105,13 +107,6 @@ async def _take_chunk_offline(
             return
     for tp in pending:
         outbox.tell("replica not taken offline", "its state kept changing", key=str(tp))
-
-
-def _without(
-    cluster: ClusterState, tp: TopicPartition, row: Row, gone: Replicas
-) -> Leadership | None:
-    assert row.leadership is not None
-    return removed_from_isr(row.leadership, gone, cluster.epoch)
 
 
 def _settle_offline(

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 
-from kctl.logic import reassignment
+from kctl.logic import deletion, reassignment
 from kctl.logic.chunks import chunks
 from kctl.logic.partitions import initialize_partitions
 from kctl.logic.recipients import flush
 from kctl.logic.writing import was_recreated, write_assignments, write_topics
-from kctl.messages.effects import Draw, ListTopics, ReadTopics, TopicNode
+from kctl.messages.effects import Draw, ListDeletions, ListTopics, ReadTopics, TopicNode
 from kctl.messages.events import PartitionModifications
 from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState
@@ -26,6 +26,16 @@ async def on_topic_change(cluster: ClusterState, outbox: Outbox) -> None:
         cluster.heal(path)
     new = [t for t in sorted(names) if t not in cluster.topics]
     await add_topics(cluster, new, outbox, "topic created")
+
+
+async def on_topic_deletion(cluster: ClusterState, outbox: Outbox) -> None:
+    """Markers in `/admin/delete_topics`."""
+    marked = await ListDeletions()
+    if any(topic not in cluster.topics for topic in marked):
+        # Created and deleted faster than the watches tell: look before a marker is thrown away.
+        await on_topic_change(cluster, outbox)
+    await deletion.queue(cluster, marked, outbox)
+    await deletion.resume_deletions(cluster, outbox)
 
 
 async def add_topics(cluster: ClusterState, names: Iterable[str], outbox: Outbox, why: str) -> None:

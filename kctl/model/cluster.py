@@ -204,6 +204,9 @@ class ClusterState:
             if tp.topic in self.deletions:
                 self._recount(tp.topic, old, row)
         self.rows[tp] = row
+        self._index_states(tp, row)
+
+    def _index_states(self, tp: TopicPartition, row: Row) -> None:
         state = row.state
         if state is PartitionState.ONLINE or state is PartitionState.NON_EXISTENT:
             self.not_online.pop(tp, None)
@@ -214,6 +217,15 @@ class ClusterState:
             self.unbalanced[tp] = None
         else:
             self.unbalanced.pop(tp, None)
+
+    def load(self, tp: TopicPartition, row: Row) -> None:
+        """The first true state of a row that was only known by name: no transition, a beginning."""
+        assert self.rows[tp].leadership is None, f"{tp} was loaded already"
+        old = self.rows[tp]
+        if tp.topic in self.deletions:
+            self._recount(tp.topic, old, row)
+        self.rows[tp] = row
+        self._index_states(tp, row)
 
     def replace_unborn(self, tp: TopicPartition, row: Row) -> None:
         """Another assignment for a partition that has no state yet: nothing of it existed."""

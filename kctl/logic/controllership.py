@@ -1,0 +1,87 @@
+"""Electing, taking over, noticing the loss of it, and resigning."""
+
+from kctl.messages.effects import (
+    Bootstrap,
+    ClaimControllership,
+    ControllerNode,
+    CreateControllerEpoch,
+    ReadControllership,
+    ReleaseControllership,
+)
+from kctl.messages.outbox import CancelTimers, Gathered, Outbox
+from kctl.messages.requests import DisconnectAll
+from kctl.model.cluster import ClusterState, Node
+from kctl.model.codes import Code
+
+
+async def elect(node: Node, outbox: Outbox) -> bool:
+    """Stand for election; true if this node is now the controller, with an empty cluster."""
+    seen = await ReadControllership()
+    if seen.epoch is None:
+        await Bootstrap()
+        await CreateControllerEpoch()
+        seen = await ReadControllership()
+    holder = seen.controller
+    if seen.epoch is None or (holder is not None and not _may_take(node, holder)):
+        node.active_id = None if holder is None else holder.broker_id
+        return False
+    epoch = seen.epoch + 1
+    code = await ClaimControllership(epoch, seen.epoch_zk_version, replaces=holder)
+    if code is not Code.OK:
+        # A lost reply may hide a success: then both the node and the epoch are as we wrote them.
+        again = await ReadControllership()
+        held = again.controller
+        won = held is not None and held.ours and again.epoch == epoch
+        won = won and again.epoch_zk_version == seen.epoch_zk_version + 1
+        if not won:
+            node.active_id = None if held is None else held.broker_id
+            outbox.tell("election lost", f"the claim was answered: {code.value}")
+            return False
+    node.active_id = node.settings.controller_id
+    node.cluster = ClusterState(node.settings, epoch, seen.epoch_zk_version + 1)
+    outbox.tell("elected", f"controller epoch {epoch}", key=str(node.active_id))
+    return True
+
+
+def _may_take(node: Node, holder: ControllerNode) -> bool:
+    settings = node.settings
+    if holder.kctl:
+        return settings.force_takeover
+    return settings.takeover or settings.force_takeover
+
+
+async def maybe_resign(node: Node, outbox: Outbox) -> None:
+    """Look who is controller, and arm the watch on it; resign if it was us and is no longer."""
+    seen = await ReadControllership()
+    holder = seen.controller
+    ours = node.cluster is not None and holder is not None and holder.ours
+    if ours and node.cluster is not None and seen.epoch == node.cluster.epoch:
+        return
+    node.active_id = None if holder is None else holder.broker_id
+    if node.cluster is not None:
+        resign(node, outbox, f"the controller is now {node.active_id}")
+
+
+async def still_ours(cluster: ClusterState) -> bool:
+    seen = await ReadControllership()
+    held = seen.controller is not None and seen.controller.ours
+    return held and seen.epoch == cluster.epoch
+
+
+def resign(node: Node, outbox: Outbox, why: str) -> None:
+    """Forget everything. What was not sent yet is dropped with it."""
+    node.cluster = None
+    outbox.gathered = Gathered()
+    outbox.dispatches.append(DisconnectAll())
+    outbox.timers.append(CancelTimers())
+    outbox.tell("resigned", why, key=str(node.settings.controller_id))
+
+
+async def hand_over(node: Node, outbox: Outbox) -> None:
+    """Resign and free `/controller`, so that the next one starts within milliseconds."""
+    cluster = node.cluster
+    if cluster is None:
+        return
+    resign(node, outbox, "stopping")
+    node.active_id = None
+    await ReleaseControllership(cluster.epoch_zk_version)

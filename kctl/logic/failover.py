@@ -1,0 +1,170 @@
+"""Failover: from winning the election to a working controller, in Kafka's steps.
+
+Everything is read from ZooKeeper, in chunks, so that losing the controllership half-way ends it at
+the next await. What was true before is not remembered: memory after an election is a function of
+ZooKeeper alone.
+"""
+
+from kctl.logic import deletion, reassignment
+from kctl.logic.broker_changes import usable_brokers
+from kctl.logic.chunks import chunks
+from kctl.logic.features import set_up_features
+from kctl.logic.partitions import trigger_online
+from kctl.logic.preferred_leaders import on_zk_election, schedule_balance
+from kctl.logic.recipients import flush, tell_leadership, tell_live_brokers
+from kctl.logic.replicas import take_offline
+from kctl.logic.topics import load_topics, mint_missing_topic_ids, repair_assignments
+from kctl.messages.effects import (
+    Bootstrap,
+    ListDeletions,
+    ListTopics,
+    ReadBrokers,
+    ReadIsrNotifications,
+    ReadLogDirNotifications,
+    ReadPartitions,
+    ReadTopics,
+    RemoveNotifications,
+    RemoveTopicNodes,
+)
+from kctl.messages.events import QuarantineCheck
+from kctl.messages.outbox import Outbox, StartTimer
+from kctl.messages.requests import Connect
+from kctl.model.cluster import ClusterState
+from kctl.model.codes import Code, Malformed
+from kctl.model.names import TopicPartition
+from kctl.model.rows import Leadership, Replicas, Row
+from kctl.model.states import PartitionState, ReplicaState
+
+FIRST_BALANCE_MS = 5_000
+QUARANTINE_TIMER = "quarantine"
+WHY = "a new controller took office"
+
+
+class ControllerIdTaken(Exception):
+    """A broker is registered under the controller's id. It would believe itself the controller."""
+
+
+async def fail_over(cluster: ClusterState, outbox: Outbox) -> None:
+    await Bootstrap()
+    await set_up_features(cluster, outbox)
+    logdirs = await ReadLogDirNotifications()
+    isrs = await ReadIsrNotifications()
+    await RemoveNotifications((*logdirs, *isrs))
+    await _load_brokers(cluster, outbox)
+    marked = await ListDeletions()
+    await _load_topics(cluster, outbox)
+    await _queue_deletions(cluster, marked, outbox)
+    tell_live_brokers(outbox, cluster.brokers)
+    await flush(cluster, outbox)
+    elected = await trigger_online(cluster, outbox, WHY)
+    await take_offline(cluster, _unreachable(cluster), outbox, WHY, fenced=elected)
+    await _tell_all(cluster, outbox)
+    outbox.tell(
+        "ready",
+        f"{len(cluster.brokers)} brokers, {len(cluster.topics)} topics, "
+        f"{len(cluster.rows)} partitions",
+    )
+    await repair_assignments(cluster, outbox)
+    await reassignment.resume(cluster, outbox)
+    await deletion.resume_deletions(cluster, outbox)
+    await on_zk_election(cluster, outbox, at_failover=True)
+    schedule_balance(cluster, outbox, FIRST_BALANCE_MS)
+    schedule_quarantine_check(cluster, outbox)
+
+
+async def _load_brokers(cluster: ClusterState, outbox: Outbox) -> None:
+    brokers = usable_brokers(cluster, await ReadBrokers(), outbox)
+    own = cluster.settings.controller_id
+    if own in brokers:
+        raise ControllerIdTaken(
+            f"a broker is registered under the controller's id {own}; "
+            "give this controller another broker.id"
+        )
+    for broker in sorted(brokers):
+        cluster.add_broker(brokers[broker])
+        outbox.dispatches.append(Connect(brokers[broker]))
+
+
+async def _load_topics(cluster: ClusterState, outbox: Outbox) -> None:
+    for names in chunks(sorted(await ListTopics())):
+        load_topics(cluster, await ReadTopics(names), outbox)
+    await mint_missing_topic_ids(cluster, outbox)
+    for tps in chunks(list(cluster.rows)):
+        found = await ReadPartitions(tps)
+        for tp in tps:
+            load_state(cluster, tp, found.get(tp, Code.NO_NODE), outbox)
+    # Before any state is written for partitions that have none yet.
+    await repair_assignments(cluster, outbox)
+
+
+def load_state(
+    cluster: ClusterState,
+    tp: TopicPartition,
+    seen: Leadership | Code | Malformed,
+    outbox: Outbox,
+) -> None:
+    """The row's first states: by what ZooKeeper holds and who is online."""
+    row = cluster.rows[tp]
+    replicas = row.assignment.replicas
+    states = cluster.share_states(
+        tuple(
+            ReplicaState.ONLINE if cluster.is_online(b, tp) else ReplicaState.DELETION_INELIGIBLE
+            for b in replicas
+        )
+    )
+    if isinstance(seen, Malformed):
+        cluster.poison(tp, seen.path, seen.reason)
+        outbox.tell("quarantined", seen.reason, key=seen.path)
+    if isinstance(seen, Leadership) and not all(b in replicas for b in seen.isr):
+        path = f"/brokers/topics/{tp.topic}/partitions/{tp.partition}/state"
+        outbox.tell("odd state", f"the ISR {list(seen.isr)} is not within the replicas", key=path)
+    if isinstance(seen, Leadership):
+        online = cluster.is_online(seen.leader, tp)
+        state = PartitionState.ONLINE if online else PartitionState.OFFLINE
+        cluster.load(tp, Row(row.assignment, seen, state, states))
+    else:
+        cluster.load(tp, Row(row.assignment, None, PartitionState.NEW, states))
+
+
+async def _queue_deletions(cluster: ClusterState, marked: tuple[str, ...], outbox: Outbox) -> None:
+    """Markers without a topic are what an interrupted deletion left: finish it."""
+    if cluster.settings.delete_topic_enable:
+        left_over = [
+            t
+            for t in marked
+            if t not in cluster.topics and f"/brokers/topics/{t}" not in cluster.quarantine
+        ]
+        for chunk in chunks(left_over):
+            await RemoveTopicNodes(chunk)
+    await deletion.queue(cluster, marked, outbox)
+
+
+def _unreachable(cluster: ClusterState) -> dict[TopicPartition, Replicas]:
+    """Replicas that are not online and still have to leave their ISRs."""
+    found: dict[TopicPartition, Replicas] = {}
+    for broker, tps in cluster.by_broker.items():
+        if broker in cluster.live and broker not in cluster.offline_dirs:
+            continue
+        for tp in tps:
+            row = cluster.rows[tp]
+            if row.replica_state(broker) is ReplicaState.DELETION_INELIGIBLE:
+                found[tp] = (*found.get(tp, ()), broker)
+    return found
+
+
+async def _tell_all(cluster: ClusterState, outbox: Outbox) -> None:
+    """Every replica its leadership, every broker all partitions."""
+    for chunk in chunks(list(cluster.rows)):
+        for tp in chunk:
+            row = cluster.rows.get(tp)
+            if row is None or row.leadership is None:
+                continue
+            if tp.topic in cluster.deletions:
+                continue
+            tell_leadership(cluster, outbox, tp, row.assignment.replicas)
+        await flush(cluster, outbox)
+
+
+def schedule_quarantine_check(cluster: ClusterState, outbox: Outbox) -> None:
+    delay = cluster.settings.quarantine_check_interval_ms
+    outbox.timers.append(StartTimer(QUARANTINE_TIMER, delay, QuarantineCheck()))

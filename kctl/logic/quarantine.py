@@ -1,0 +1,71 @@
+"""Looking again at what could not be used: a repaired znode is picked up without a restart."""
+
+from kctl.logic import reassignment
+from kctl.logic.broker_changes import on_broker_change
+from kctl.logic.failover import load_state, schedule_quarantine_check
+from kctl.logic.partitions import trigger_online
+from kctl.logic.preferred_leaders import on_zk_election
+from kctl.logic.recipients import flush, tell_leadership
+from kctl.logic.topics import on_partition_modifications, on_topic_change
+from kctl.messages.effects import ReadPartitions, ReadTopicConfigs
+from kctl.messages.events import PartitionModifications
+from kctl.messages.outbox import Outbox
+from kctl.model.cluster import ClusterState
+from kctl.model.codes import Malformed
+from kctl.model.rows import Leadership
+
+TOPICS = "/brokers/topics/"
+CONFIGS = "/config/topics/"
+
+
+async def on_quarantine_check(cluster: ClusterState, outbox: Outbox) -> None:
+    schedule_quarantine_check(cluster, outbox)
+    if not cluster.quarantine:
+        return
+    paths = list(cluster.quarantine)
+    await _recheck_states(cluster, outbox)
+    if any(p.startswith("/brokers/ids/") for p in paths):
+        await on_broker_change(cluster, outbox)
+    topics = [p[len(TOPICS) :] for p in paths if p.startswith(TOPICS) and p.count("/") == 3]
+    for topic in topics:
+        if topic in cluster.topics:
+            await on_partition_modifications(cluster, PartitionModifications(topic), outbox)
+    if any(t not in cluster.topics for t in topics):
+        await on_topic_change(cluster, outbox)
+    if reassignment.NODE in paths:
+        await reassignment.on_zk_reassignment(cluster, outbox)
+    if "/admin/preferred_replica_election" in paths:
+        await on_zk_election(cluster, outbox)
+    configs = [p[len(CONFIGS) :] for p in paths if p.startswith(CONFIGS)]
+    if configs:
+        await _recheck_configs(cluster, configs, outbox)
+
+
+async def _recheck_states(cluster: ClusterState, outbox: Outbox) -> None:
+    poisoned = tuple(tp for tp in cluster.poisoned if tp in cluster.rows)
+    if not poisoned:
+        return
+    healed = []
+    for tp, seen in (await ReadPartitions(poisoned)).items():
+        path = cluster.poisoned[tp]
+        if isinstance(seen, Malformed):
+            cluster.quarantine[path] = seen.reason
+            continue
+        cluster.heal(path)
+        load_state(cluster, tp, seen, outbox)
+        outbox.tell("healed", "its znode can be used again", key=path)
+        healed.append(tp)
+    for tp in healed:
+        row = cluster.rows[tp]
+        if isinstance(row.leadership, Leadership) and tp.topic not in cluster.deletions:
+            tell_leadership(cluster, outbox, tp, row.assignment.replicas)
+    await flush(cluster, outbox)
+    if healed:
+        await trigger_online(cluster, outbox, "a quarantined state was repaired")
+
+
+async def _recheck_configs(cluster: ClusterState, topics: list[str], outbox: Outbox) -> None:
+    for topic, config in (await ReadTopicConfigs(tuple(topics))).items():
+        if not isinstance(config, Malformed):
+            cluster.heal(f"{CONFIGS}{topic}")
+            await trigger_online(cluster, outbox, "a quarantined config was repaired", topic)

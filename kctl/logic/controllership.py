@@ -14,8 +14,8 @@ from kctl.model.cluster import ClusterState, Node
 from kctl.model.codes import Code
 
 
-async def elect(node: Node, outbox: Outbox) -> bool:
-    """Stand for election; true if this node is now the controller, with an empty cluster."""
+async def elect(node: Node, outbox: Outbox) -> ClusterState | None:
+    """Stand for election; the cluster, still empty, if this node is now the controller."""
     seen = await ReadControllership()
     if seen.epoch is None:
         await Bootstrap()
@@ -24,7 +24,7 @@ async def elect(node: Node, outbox: Outbox) -> bool:
     holder = seen.controller
     if seen.epoch is None or (holder is not None and not _may_take(node, holder)):
         node.active_id = None if holder is None else holder.broker_id
-        return False
+        return None
     epoch = seen.epoch + 1
     code = await ClaimControllership(epoch, seen.epoch_zk_version, replaces=holder)
     if code is not Code.OK:
@@ -36,11 +36,11 @@ async def elect(node: Node, outbox: Outbox) -> bool:
         if not won:
             node.active_id = None if held is None else held.broker_id
             outbox.tell("election lost", f"the claim was answered: {code.value}")
-            return False
+            return None
     node.active_id = node.settings.controller_id
     node.cluster = ClusterState(node.settings, epoch, seen.epoch_zk_version + 1)
     outbox.tell("elected", f"controller epoch {epoch}", key=str(node.active_id))
-    return True
+    return node.cluster
 
 
 def _may_take(node: Node, holder: ControllerNode) -> bool:

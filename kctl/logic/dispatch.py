@@ -92,9 +92,10 @@ async def _on_controllership(node: Node, event: ControllershipEvent, outbox: Out
         case ev.Startup() | ev.Reelect() | ev.RegisterBrokerAndReelect():
             if not isinstance(event, ev.Startup):
                 await controllership.maybe_resign(node, outbox)
-            if node.cluster is None and await controllership.elect(node, outbox):
-                assert node.cluster is not None
-                await fail_over(node.cluster, outbox)
+            if node.cluster is None:
+                cluster = await controllership.elect(node, outbox)
+                if cluster is not None:
+                    await fail_over(cluster, outbox)
         case ev.Expire():
             node.active_id = None
             if node.cluster is not None:

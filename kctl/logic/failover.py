@@ -5,6 +5,8 @@ the next await. What was true before is not remembered: memory after an election
 ZooKeeper alone.
 """
 
+from collections.abc import Mapping
+
 from kctl.logic import deletion, reassignment
 from kctl.logic.broker_changes import usable_brokers
 from kctl.logic.chunks import chunks
@@ -58,7 +60,7 @@ async def fail_over(cluster: ClusterState, outbox: Outbox) -> None:
     await flush(cluster, outbox)
     elected = await trigger_online(cluster, outbox, WHY)
     await take_offline(cluster, _unreachable(cluster), outbox, WHY, fenced=elected)
-    await _tell_all(cluster, outbox)
+    await _tell_all(cluster, elected, outbox)
     outbox.tell(
         "ready",
         f"{len(cluster.brokers)} brokers, {len(cluster.topics)} topics, "
@@ -152,12 +154,14 @@ def _unreachable(cluster: ClusterState) -> dict[TopicPartition, Replicas]:
     return found
 
 
-async def _tell_all(cluster: ClusterState, outbox: Outbox) -> None:
-    """Every replica its leadership, every broker all partitions."""
+async def _tell_all(
+    cluster: ClusterState, told: Mapping[TopicPartition, Row], outbox: Outbox
+) -> None:
+    """Every replica its leadership, every broker all partitions; the newly elected know already."""
     for chunk in chunks(list(cluster.rows)):
         for tp in chunk:
             row = cluster.rows.get(tp)
-            if row is None or row.leadership is None:
+            if row is None or row.leadership is None or tp in told:
                 continue
             if tp.topic in cluster.deletions:
                 continue

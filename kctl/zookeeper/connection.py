@@ -12,7 +12,7 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import attrs
 
@@ -122,14 +122,14 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask for the session at once."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports do not derive from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         if self.ended.done():
-            transport.abort()
+            self._transport.abort()
             return
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._sent_at = self._heard_at = self.vouched_at = self._clock()
-        transport.write(INT.pack(len(self._connect_body)) + self._connect_body)
+        self._transport.write(INT.pack(len(self._connect_body)) + self._connect_body)
 
     def data_received(self, data: bytes) -> None:
         """Take whole frames out of the stream."""

@@ -271,7 +271,7 @@ class SessionLink:
                 UnicodeError,
             ) as error:  # refused, unreachable, TLS, timed out, no name
                 if not connection.established:
-                    self.last_error = error
+                    connection.drop(error)
                     return None
             await asyncio.wait([connection.ended])
             return connection if connection.established else None

@@ -25,7 +25,6 @@ from kctl.zookeeper.wire import (
     Request,
     Stat,
     create_body,
-    pack_buffer,
     unpack_stat,
     unpack_string,
     unpack_strings,
@@ -69,6 +68,16 @@ OpResult: TypeAlias = Created | Stat | None
 Read: TypeAlias = tuple[bytes, Stat] | ErrorCode
 Children: TypeAlias = list[str] | ErrorCode
 
+# An enum's member costs more to look up than an operation to read.
+_CREATE: Final = int(Op.CREATE)
+_CREATE2: Final = int(Op.CREATE2)
+_DELETE: Final = int(Op.DELETE)
+_CHECK: Final = int(Op.CHECK)
+_SET_DATA: Final = int(Op.SET_DATA)
+_GET_DATA: Final = int(Op.GET_DATA)
+_GET_CHILDREN: Final = int(Op.GET_CHILDREN)
+_ERROR: Final = int(Op.ERROR)
+
 _HEADER: Final = struct.Struct(">ibi")  # type, done, error
 _HEADER_INT: Final = struct.Struct(">ibii")  # a header and the int behind it
 _END: Final = _HEADER.pack(-1, 1, -1)
@@ -96,26 +105,30 @@ def multi(
     """All of these or none; ``full_path`` puts the chroot in front."""
     out: list[bytes] = []
     append = out.append
-    head = _HEADER_INT.pack
+    head, pack_int = _HEADER_INT.pack, INT.pack
     for operation in operations:
         text = operation.path if full_path is None else full_path(operation.path)
         path = text.encode()
         if type(operation) is SetData:
             data = operation.data
-            append(head(Op.SET_DATA, 0, -1, len(path)))
+            append(head(_SET_DATA, 0, -1, len(path)))
             append(path)
-            append(pack_buffer(data))
-            append(INT.pack(operation.version))
+            if data is None:
+                append(pack_int(-1))
+            else:
+                append(pack_int(len(data)))
+                append(data)
+            append(pack_int(operation.version))
         elif type(operation) is Create:
             mode = operation.mode
             append(_HEADER.pack(mode.opcode, 0, -1))
             append(create_body(text, operation.data, operation.acl, mode, operation.ttl_ms))
         else:
             assert isinstance(operation, Check | Delete)
-            opcode = Op.CHECK if type(operation) is Check else Op.DELETE
+            opcode = _CHECK if type(operation) is Check else _DELETE
             append(head(opcode, 0, -1, len(path)))
             append(path)
-            append(INT.pack(operation.version))
+            append(pack_int(operation.version))
     append(_END)
     return Request(Op.MULTI, b"".join(out), _read_multi)
 
@@ -132,20 +145,20 @@ def _read_multi(frame: bytes) -> list[OpResult]:
         at += _HEADER.size
         if done:
             break
-        if kind == Op.SET_DATA:
+        if kind == _SET_DATA:
             append(Stat(*unpack_of_stat(frame, at)))
             at += STAT.size
-        elif kind == Op.CREATE2:
+        elif kind == _CREATE2:
             path, at = unpack_string(frame, at)
             append(Created(path, unpack_stat(frame, at)))
             at += STAT.size
-        elif kind == Op.CREATE:
+        elif kind == _CREATE:
             path, at = unpack_string(frame, at)
             append(Created(path, None))
-        elif kind == Op.ERROR:
+        elif kind == _ERROR:
             codes.append(code_of(INT.unpack_from(frame, at)[0]))
             at += INT.size
-        elif kind in {Op.CHECK, Op.DELETE}:
+        elif kind in {_CHECK, _DELETE}:
             append(None)
         else:
             raise ProtocolError(f"multi: result of type {kind}, error {err}")
@@ -154,7 +167,7 @@ def _read_multi(frame: bytes) -> list[OpResult]:
     return results
 
 
-def _read_body(opcode: Op, paths: Sequence[str]) -> bytes:
+def _read_body(opcode: int, paths: Sequence[str]) -> bytes:
     head = _HEADER_INT.pack
     out: list[bytes] = []
     append = out.append
@@ -169,12 +182,12 @@ def _read_body(opcode: Op, paths: Sequence[str]) -> bytes:
 
 def multi_get_data(paths: Sequence[str]) -> Request[list[Read]]:
     """Data and stat, or a code, of each path; needs ZooKeeper 3.6."""
-    return Request(Op.MULTI_READ, _read_body(Op.GET_DATA, paths), _read_datas)
+    return Request(Op.MULTI_READ, _read_body(_GET_DATA, paths), _read_datas)
 
 
 def multi_get_children(paths: Sequence[str]) -> Request[list[Children]]:
     """Children, or a code, of each path; needs ZooKeeper 3.6."""
-    return Request(Op.MULTI_READ, _read_body(Op.GET_CHILDREN, paths), _read_childrens)
+    return Request(Op.MULTI_READ, _read_body(_GET_CHILDREN, paths), _read_childrens)
 
 
 def _read_datas(frame: bytes) -> list[Read]:
@@ -186,7 +199,7 @@ def _read_datas(frame: bytes) -> list[Read]:
     while not frame[at + _DONE_AT]:
         kind, _, _, number = unpack(frame, at)
         at += 13
-        if kind == Op.GET_DATA:
+        if kind == _GET_DATA:
             end = at + number if number > 0 else at
             append((frame[at:end], Stat(*stat(frame, end))))
             at = end + 68
@@ -201,7 +214,7 @@ def _read_childrens(frame: bytes) -> list[Children]:
     while not frame[at + _DONE_AT]:
         kind, _, _ = _HEADER.unpack_from(frame, at)
         at += _HEADER.size
-        if kind == Op.GET_CHILDREN:
+        if kind == _GET_CHILDREN:
             children, at = unpack_strings(frame, at)
             results.append(children)
         else:

@@ -59,7 +59,8 @@ class Reading:
         ids = sorted(broker for broker in ids if broker != self._controller_id)
         read: dict[BrokerId, Broker | Malformed | None] = dict.fromkeys(ids)
         jobs = (self._read_broker(broker, read) for broker in ids)
-        await in_parallel(jobs, min(BROKERS_IN_FLIGHT_MAX, self._in_flight_max * 10))
+        one_by_one = self._in_flight_max == 1
+        await in_parallel(jobs, 1 if one_by_one else BROKERS_IN_FLIGHT_MAX)
         found.update({broker: value for broker, value in read.items() if value is not None})
         return found
 

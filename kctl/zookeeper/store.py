@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from kctl.messages import effects as ef
+from kctl.model.codes import Code
 from kctl.model.names import BrokerId
-from kctl.zookeeper import batches, reading
+from kctl.zookeeper import batches, calls, reading
 from kctl.zookeeper.client import Client
 from kctl.zookeeper.controllership import Controllership, Registration, Unusable
 from kctl.zookeeper.reading import Reading
@@ -54,7 +55,10 @@ class Store:
             registration=registration,
             now_ms=now_ms,
         )
+        self._client = client
         self._fence = fence
+        self._in_doubt = False
+        """A write's outcome is unknown: another server may know more than ours."""
         self._performers: Mapping[type[ef.Effect[Any]], Callable[[Any], Awaitable[Any]]] = {
             ef.ReadControllership: rule.read,
             ef.ClaimControllership: rule.claim,
@@ -96,4 +100,12 @@ class Store:
 
     async def perform(self, effect: ef.Effect[R]) -> R:
         """The reply to any effect but Flush and Draw, which are the driver's."""
-        return cast(R, await self._performers[type(effect)](effect))
+        performer = self._performers[type(effect)]
+        if self._in_doubt:
+            await calls.reading(self._client.sync)
+            self._in_doubt = False
+        reply = await performer(effect)
+        self._in_doubt = reply is Code.UNKNOWN or (
+            isinstance(reply, dict) and Code.UNKNOWN in reply.values()
+        )
+        return cast(R, reply)

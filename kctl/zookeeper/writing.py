@@ -36,6 +36,8 @@ class Writing:
         self._watches = watches
         self._secure = secure
         self._in_flight_max = in_flight_max
+        self._perhaps_removed: dict[str, None] = {}
+        """Topics whose removal has an unknown outcome."""
 
     # -- topics and partitions ---------------------------------------------------------------
 
@@ -122,17 +124,37 @@ class Writing:
                 Discard(paths.deletion(topic)),
             )
 
-        codes = await self._write((topic, unit(topic)) for topic in effect.topics)
-        full = [topic for topic, code in codes.items() if code is Code.NOT_EMPTY]
+        gone = await self._removed_after_all(effect.topics)
+        codes = dict.fromkeys(effect.topics, Code.OK)
+        codes.update(await self._write((t, unit(t)) for t in effect.topics if t not in gone))
         # Without its marker this may be another topic of that name, made since: not ours to empty.
-        markers = await read_many(self._client, [paths.deletion(topic) for topic in full])
-        doomed = [
-            topic for topic, read in zip(full, markers, strict=True) if isinstance(read, tuple)
-        ]
+        doomed = await self._marked([t for t, code in codes.items() if code is Code.NOT_EMPTY])
         if doomed:
             await self._remove_below([paths.topic(topic) for topic in doomed])
             codes.update(await self._write((topic, unit(topic)) for topic in doomed))
+        self._perhaps_removed.update(
+            dict.fromkeys(topic for topic, code in codes.items() if code is Code.UNKNOWN)
+        )
         return codes
+
+    async def _removed_after_all(self, topics: Sequence[str]) -> dict[str, None]:
+        """The marker goes in the same multi: without it the topic is gone, or is a new one."""
+        doubtful = [topic for topic in topics if topic in self._perhaps_removed]
+        if not doubtful:
+            return {}
+        await reading(self._client.sync)
+        marked = await self._marked(doubtful)
+        for topic in doubtful:
+            del self._perhaps_removed[topic]
+        return {topic: None for topic in doubtful if topic not in marked}
+
+    async def _marked(self, topics: Sequence[str]) -> dict[str, None]:
+        """Those of them that are marked for deletion."""
+        if not topics:
+            return {}
+        markers = await read_many(self._client, [paths.deletion(topic) for topic in topics])
+        found = zip(topics, markers, strict=True)
+        return {topic: None for topic, read in found if isinstance(read, tuple)}
 
     # -- admin znodes ------------------------------------------------------------------------
 

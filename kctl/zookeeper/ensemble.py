@@ -35,7 +35,7 @@ class Chroot:
             return path
         return self.prefix + path if path != "/" else self.prefix
 
-    def strip(self, full: str) -> str:
+    def relative(self, full: str) -> str:
         """The path as the client knows it. Outside of the chroot it stays as it is."""
         if full == self.prefix:
             return "/"

@@ -338,7 +338,7 @@ class SessionLink:
     def on_watch_event(self, event: wire.WatchEvent) -> None:
         """Hand a change on."""
         self._watches.fired(event)
-        seen = wire.WatchEvent(event.type, self._chroot.strip(event.path))
+        seen = wire.WatchEvent(event.type, self._chroot.relative(event.path))
         for callback in tuple(self._event_callbacks):
             self._call(callback, seen)
 

@@ -142,9 +142,9 @@ def _read_multi(frame: bytes) -> list[OpResult]:
     codes: list[ErrorCode] = []
     while True:
         kind, done, err = unpack_header(frame, at)
-        at += _HEADER.size
         if done:
             break
+        at += _HEADER.size
         if kind == _SET_DATA:
             append(Stat(*unpack_of_stat(frame, at)))
             at += STAT.size
@@ -162,6 +162,7 @@ def _read_multi(frame: bytes) -> list[OpResult]:
             append(None)
         else:
             raise ProtocolError(f"multi: result of type {kind}, error {err}")
+    _expect_end(frame, at)
     if codes:
         raise MultiError(codes)
     return results
@@ -205,6 +206,7 @@ def _read_datas(frame: bytes) -> list[Read]:
             at = end + 68
         else:
             append(code_of(number))
+    _expect_end(frame, at)
     return results
 
 
@@ -220,4 +222,10 @@ def _read_childrens(frame: bytes) -> list[Children]:
         else:
             results.append(code_of(INT.unpack_from(frame, at)[0]))
             at += INT.size
+    _expect_end(frame, at)
     return results
+
+
+def _expect_end(frame: bytes, at: int) -> None:
+    if at + _HEADER.size != len(frame):
+        raise ProtocolError(f"multi: {len(frame) - at} bytes left at its end")

@@ -190,7 +190,7 @@ class Session(ReadOnlySession):
     ) -> Created:
         """Make a znode; ``data=None`` is null, which Kafka writes where it has nothing to say."""
         created = await self._request(wire.create(self._chroot.full(path), data, acl, mode, ttl_ms))
-        return Created(self._chroot.strip(created.path), created.stat)
+        return Created(self._chroot.relative(created.path), created.stat)
 
     async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
         """Replace the data if the znode has this version."""
@@ -211,7 +211,7 @@ class Session(ReadOnlySession):
         if chroot.prefix:
             for index, result in enumerate(results):
                 if type(result) is Created:
-                    results[index] = Created(chroot.strip(result.path), result.stat)
+                    results[index] = Created(chroot.relative(result.path), result.stat)
         return results
 
 

@@ -2,16 +2,26 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import pytest_asyncio
+import uvloop
 
 from kctl.zookeeper.embedded import EmbeddedZooKeeper
 from kctl.zookeeper.session import Session
 from tests.zookeeper.fault_proxy import FaultProxy
 
 _numbers = itertools.count(1)
+
+
+def pytest_asyncio_loop_factories(
+    item: pytest.Item,
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """A module that sets ON_BOTH_LOOPS is tested with uvloop too."""
+    if isinstance(item, pytest.Function) and getattr(item.module, "ON_BOTH_LOOPS", False):
+        return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop}
 
 
 @pytest.fixture(scope="session")

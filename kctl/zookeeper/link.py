@@ -73,8 +73,7 @@ class Capabilities:
 class SessionLink:
     """The session without its requests; `ReadOnlySession` and `Session` add those.
 
-    Callbacks run synchronously, in the order of the wire, on the event loop: they must be short and
-    must not raise.
+    Callbacks run on the event loop: they must be short and must not raise.
     """
 
     def __init__(
@@ -155,7 +154,8 @@ class SessionLink:
         self._state_callbacks.append(callback)
 
     def on_event(self, callback: Callable[[wire.WatchEvent], None]) -> None:
-        """Call this with each event of a watch, before the reply to any later read."""
+        """Call this with each event of a watch, in the order of the wire: after a task that awaits
+        an earlier reply has run on, and before one that awaits a later reply does."""
         self._event_callbacks.append(callback)
 
     async def wait_connected(self) -> None:
@@ -338,9 +338,14 @@ class SessionLink:
     def on_watch_event(self, event: wire.WatchEvent) -> None:
         """Hand a change on."""
         self._watches.fired(event)
+        # A task that waits for an earlier reply is due to run before this, one that waits for a
+        # later reply after it.
         seen = wire.WatchEvent(event.type, self._chroot.relative(event.path))
+        self._loop.call_soon(self._tell, seen)
+
+    def _tell(self, event: wire.WatchEvent) -> None:
         for callback in tuple(self._event_callbacks):
-            self._call(callback, seen)
+            self._call(callback, event)
 
     def on_session_expired(self) -> None:
         """A server that still talks to us says that the session is gone."""

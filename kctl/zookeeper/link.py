@@ -285,18 +285,20 @@ class SessionLink:
         """
         while True:
             await self.wait_connected()
+            connection = await self._served_by()
             try:
-                await (await self._served_by()).request(multi_get_data(["/"]))
+                await connection.request(multi_get_data(["/"]))
             except Unimplemented:
-                self.capabilities = Capabilities(multi_read=False, add_watch=False)
-                connection = self._connection
-                if connection is not None:
-                    connection.drop(ConnectionResetError("hung up over an unknown request"))
+                self._found_older_server(connection)
                 await self.wait_connected()
                 return
             except ConnectionLoss:
                 continue
             return
+
+    def _found_older_server(self, connection: Connection) -> None:
+        self.capabilities = Capabilities(multi_read=False, add_watch=False)
+        connection.drop(ConnectionResetError("a server before 3.6 hangs up over such a request"))
 
     # --- the connection's listener ---------------------------------------------------------------
 

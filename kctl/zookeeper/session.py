@@ -16,7 +16,7 @@ from aiozk import ACL
 from kctl.zookeeper import wire
 from kctl.zookeeper.connection import Connection
 from kctl.zookeeper.errors import ConnectionLoss, ErrorCode, NoNode, ReplyTooLarge, Unimplemented
-from kctl.zookeeper.link import Capabilities, SessionLink, State
+from kctl.zookeeper.link import SessionLink, State
 from kctl.zookeeper.multi import (
     Children,
     Operation,
@@ -171,8 +171,8 @@ class ReadOnlySession(SessionLink):
         try:
             return await _in_bulk(connection, full, bulk)
         except Unimplemented:
-            # The session moved to an older server of a mixed ensemble, which now hangs up.
-            self.capabilities = Capabilities(multi_read=False, add_watch=False)
+            # The session has moved to an older server of a mixed ensemble.
+            self._found_older_server(connection)
             raise ConnectionLoss from None
 
 

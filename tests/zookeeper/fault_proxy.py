@@ -104,6 +104,8 @@ class FaultProxy:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pump(reader, far_writer, number, 0.0))
                 group.create_task(self._pump(far_reader, writer, None, delay_s))
+        except asyncio.CancelledError:
+            pass  # only the end of the proxy cancels; the stream's own callback must not log it
         finally:
             self._writers -= {writer, far_writer}
             writer.close()

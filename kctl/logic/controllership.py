@@ -45,6 +45,8 @@ async def elect(node: Node, outbox: Outbox) -> ClusterState | None:
 
 def _may_take(node: Node, holder: ControllerNode) -> bool:
     settings = node.settings
+    if holder.ours:
+        return True  # left from a term of ours that ended while the session went on
     if holder.kctl:
         return settings.force_takeover
     return settings.takeover or settings.force_takeover

@@ -1,0 +1,245 @@
+"""The actor: takes events from one queue, one at a time, and drives their handlers.
+
+Between two effects it holds the term in its hands: when the session is lost or another controller
+was elected, the handler is closed, what it had not flushed is dropped, its callers are told
+NOT_CONTROLLER, and the cluster is thrown away.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import attrs
+import structlog
+
+from kctl.logic.dispatch import handle
+from kctl.messages import events as ev
+from kctl.messages.answers import preempted
+from kctl.messages.driver import Finished, Procedure, step
+from kctl.messages.effects import Draw, Effect, Flush, ReleaseControllership
+from kctl.messages.outbox import Outbox, Story
+from kctl.messages.requests import DisconnectAll, Dispatch
+from kctl.messages.term import SessionLost, TermOver
+from kctl.model.cluster import Node
+from kctl.runtime.callers import Callers
+from kctl.runtime.faults import FaultHistory, Verdict, fingerprint
+from kctl.runtime.journal import Journal
+from kctl.runtime.mailbox import Mailbox
+from kctl.runtime.meters import Handled, Meters, thread_cpu_s
+from kctl.runtime.states import controller_state
+from kctl.runtime.timers import Timers
+
+log = structlog.get_logger("kctl.controller")
+
+HEALTHY_AFTER_S = 300.0
+"""A term that lasted so long without a fault ends a row of faults."""
+
+
+class Channels(Protocol):
+    """Where requests to brokers go. Never waits: a slow broker is the channel's business."""
+
+    def send(self, dispatch: Dispatch) -> None: ...
+
+
+Perform = Callable[[Effect[Any]], Awaitable[object]]
+
+
+@attrs.define(eq=False)
+class Actor:
+    node: Node
+    mailbox: Mailbox
+    channels: Channels
+    callers: Callers
+    timers: Timers
+    journal: Journal
+    meters: Meters
+    chance: random.Random
+    on_handled: Callable[[Handled], None]
+    on_story: Callable[[Story], None]
+
+    stood_down: str | None = None
+    """Why this node does not campaign any more."""
+    expired: asyncio.Event = attrs.field(factory=asyncio.Event)
+    """Set once the loss of a session has been dealt with."""
+    _perform: Perform | None = None
+    _faults: FaultHistory = attrs.field(init=False)
+    _elected_at: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        self._faults = FaultHistory(self.chance)
+
+    # -- what the campaign says ---------------------------------------------------------------
+
+    def attach(self, perform: Perform, first: ev.Event) -> None:
+        """A session is there: effects go to it, and the first event is to look around."""
+        self._perform = perform
+        self.expired.clear()
+        self.mailbox.put(first)
+
+    def lose_session(self) -> None:
+        """Whatever is under way ends at its next effect; what is queued is dropped and answered."""
+        self._perform = None
+        for answer in self.mailbox.clear_and_put(ev.Expire()):
+            self.callers.answer(answer)
+
+    def stop(self) -> None:
+        for answer in self.mailbox.clear_and_put(ev.ShutdownEventThread()):
+            self.callers.answer(answer)
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        while True:
+            events, waited = await self.mailbox.take()
+            if self.stood_down and not isinstance(events[0], ev.Expire | ev.ShutdownEventThread):
+                self._answer_in_our_place(events)
+                continue
+            await self._handle(events, waited)
+            if isinstance(events[0], ev.Expire):
+                self.expired.set()
+            if isinstance(events[0], ev.ShutdownEventThread):
+                return
+
+    async def _handle(self, events: tuple[ev.Event, ...], waited: float) -> None:
+        started = time.monotonic()
+        was_active = self.node.cluster is not None
+        self.meters.state = controller_state(events[0])
+        self.journal.event(events)
+        outbox = Outbox()
+        procedure = handle(self.node, events, outbox)
+        effects, longest = 0, 0.0
+        try:
+            reply: object = None
+            while True:
+                wanted, cpu = self._step(procedure, reply)
+                longest = max(longest, cpu)
+                if isinstance(wanted, Finished):
+                    break
+                effects += 1
+                reply = await self._reply_to(wanted, outbox)
+                self.journal.reply(wanted, reply)
+            self._flush(outbox)
+        except TermOver as over:
+            self.journal.over(type(over).__name__)
+            self._end_term(events)
+            log.info("term over", reason=str(over) or type(over).__name__)
+            self._go_on_after(self._faults.judge(over))
+        except Exception as error:  # noqa: BLE001 the fault table decides
+            await self._on_fault(error, events)
+        finally:
+            procedure.close()
+            self.meters.state = 0
+        self._note_elections(was_active=was_active)
+        done = Handled(
+            events[0],
+            at_ms=time.time_ns() // 1_000_000,
+            queued_s=waited,
+            took_s=time.monotonic() - started,
+            effects=effects,
+            longest_step_s=longest,
+        )
+        self.meters.record(done)
+        self.on_handled(done)
+
+    def _step(self, procedure: Procedure, reply: object) -> tuple[Effect[Any] | Finished, float]:
+        before = thread_cpu_s()
+        wanted = step(procedure, reply)
+        cpu = thread_cpu_s() - before
+        self.meters.steps.add(cpu)
+        return wanted, cpu
+
+    async def _reply_to(self, effect: Effect[Any], outbox: Outbox) -> object:
+        if isinstance(effect, Draw):
+            return tuple(self.chance.randrange(effect.below) for _ in range(effect.count))
+        if self._perform is None:
+            raise SessionLost("the session ended while an event was handled")
+        if isinstance(effect, Flush):
+            self._flush(outbox)
+            await asyncio.sleep(0)
+            if self._perform is None:
+                raise SessionLost("the session ended while an event was handled")
+            return None
+        self.meters.effect(type(effect).__name__)
+        reply = await self._perform(effect)
+        if self._perform is None:
+            raise SessionLost("the session ended while an event was handled")
+        return reply
+
+    def _flush(self, outbox: Outbox) -> None:
+        for dispatch in outbox.dispatches:
+            self.channels.send(dispatch)
+        for timer in outbox.timers:
+            self.timers.apply(timer)
+        for event in outbox.events:
+            self.mailbox.put(event)
+        for answer in outbox.answers:
+            self.callers.answer(answer)
+        for story in outbox.stories:
+            self.journal.story(story)
+            self.on_story(story)
+        outbox.dispatches.clear()
+        outbox.timers.clear()
+        outbox.events.clear()
+        outbox.answers.clear()
+        outbox.stories.clear()
+
+    # -- when a term ends ---------------------------------------------------------------------
+
+    def _end_term(self, events: tuple[ev.Event, ...]) -> None:
+        """Nothing that is left of it takes effect."""
+        if self.node.cluster is not None:
+            self.node.cluster = None
+            self.on_story(Story("resigned", "the term is over"))
+        self.node.active_id = None
+        self.channels.send(DisconnectAll())
+        self.timers.cancel()
+        self._answer_in_our_place(events)
+
+    def _answer_in_our_place(self, events: tuple[ev.Event, ...]) -> None:
+        for event in events:
+            answer = preempted(event)
+            if answer is not None:
+                self.callers.answer(answer)
+
+    def _go_on_after(self, verdict: Verdict) -> None:
+        if verdict is Verdict.RESIGN:
+            # Looks who is controller now, and stands again if nobody is.
+            self.mailbox.put(ev.Reelect())
+
+    async def _on_fault(self, error: Exception, events: tuple[ev.Event, ...]) -> None:
+        self.meters.faults += 1
+        self.journal.over(type(error).__name__)
+        cluster = self.node.cluster
+        verdict = self._faults.judge(error)
+        log.error(
+            "fault",
+            fault=fingerprint(error),
+            event=type(events[0]).__name__,
+            verdict=verdict.value,
+            in_a_row=self._faults.in_a_row,
+            journal=self.journal.tail(),
+            exc_info=error,
+        )
+        self._end_term(events)
+        if cluster is not None and self._perform is not None:
+            try:
+                await self._perform(ReleaseControllership(cluster.epoch_zk_version))
+            except TermOver:
+                pass  # somebody else rules already, or the session is gone and the znode with it
+        if verdict is Verdict.STAND_DOWN:
+            self.stood_down = str(error) or fingerprint(error)
+            log.critical("stood down: not campaigning any more", reason=self.stood_down)
+            self.on_story(Story("stood down", self.stood_down))
+        else:
+            delay = self._faults.backoff_ms()
+            asyncio.get_running_loop().call_later(delay / 1000, self.mailbox.put, ev.Reelect())
+
+    def _note_elections(self, *, was_active: bool) -> None:
+        now = time.monotonic()
+        if self.node.cluster is not None and not was_active:
+            self.meters.elections_won += 1
+            self._elected_at = now
+        elif self.node.cluster is not None and now - self._elected_at > HEALTHY_AFTER_S:
+            self._faults.forget()

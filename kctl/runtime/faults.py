@@ -1,0 +1,71 @@
+"""What an exception out of a handler means: one table, and the memory of what failed before.
+
+| raised                     | meaning                                   | then                       |
+|----------------------------|-------------------------------------------|----------------------------|
+| ControllerMoved            | another controller was elected            | resign quietly, look again |
+| SessionLost                | the ZooKeeper session is over             | resign, new session        |
+| ControllerIdTaken          | a broker has our id                       | stand down, say so         |
+| anything else              | a fault of ours                           | report, resign, reload     |
+| the same fault for a third | it would only go on like this             | stand down, alarm          |
+| time in a row              |                                           |                            |
+
+Standing down means that this node does not campaign any more; a Kafka broker, or another kctl,
+takes over from what ZooKeeper holds. There is no row for logging and going on.
+"""
+
+import random
+import traceback
+from enum import Enum
+
+import attrs
+
+from kctl.logic.failover import ControllerIdTaken
+from kctl.messages.term import ControllerMoved, SessionLost
+
+SAME_FAULT_MAX = 3
+BACKOFF_MIN_MS = 100
+BACKOFF_MAX_MS = 30_000
+
+
+class Verdict(Enum):
+    RESIGN = "resign quietly"
+    NEW_SESSION = "resign and wait for a new session"
+    RELOAD = "report, resign and reload"
+    STAND_DOWN = "stand down"
+
+
+@attrs.define
+class FaultHistory:
+    """Faults in a row; a term that went well for a while ends the row."""
+
+    chance: random.Random
+    fingerprint: str = ""
+    in_a_row: int = 0
+
+    def judge(self, error: BaseException) -> Verdict:
+        match error:
+            case ControllerMoved():
+                return Verdict.RESIGN
+            case SessionLost():
+                return Verdict.NEW_SESSION
+            case ControllerIdTaken():
+                return Verdict.STAND_DOWN
+        seen = fingerprint(error)
+        self.in_a_row = self.in_a_row + 1 if seen == self.fingerprint else 1
+        self.fingerprint = seen
+        return Verdict.STAND_DOWN if self.in_a_row >= SAME_FAULT_MAX else Verdict.RELOAD
+
+    def backoff_ms(self) -> int:
+        """Doubles with each fault, and is spread so that several nodes do not march in step."""
+        bound = min(BACKOFF_MAX_MS, BACKOFF_MIN_MS << min(self.in_a_row, 16))
+        return self.chance.randint(bound // 2, bound)
+
+    def forget(self) -> None:
+        self.fingerprint, self.in_a_row = "", 0
+
+
+def fingerprint(error: BaseException) -> str:
+    """Kind and place: two faults are the same if they happen at the same line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
+    return f"{type(error).__name__} at {where}"

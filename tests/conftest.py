@@ -10,6 +10,12 @@ settings.load_profile("kctl")
 REAL_SERVER_TIMEOUT_S = 300
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite", action="store_true", help="write the output of tests/scenarios anew"
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give tests with real servers the time that starting a JVM may take."""
     for item in items:

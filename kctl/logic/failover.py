@@ -59,8 +59,8 @@ async def fail_over(cluster: ClusterState, outbox: Outbox) -> None:
     tell_live_brokers(outbox, cluster.brokers)
     await flush(cluster, outbox)
     elected = await trigger_online(cluster, outbox, WHY)
-    await take_offline(cluster, _unreachable(cluster), outbox, WHY, fenced=elected)
-    await _tell_all(cluster, elected, outbox)
+    offline = await take_offline(cluster, _unreachable(cluster), outbox, WHY, fenced=elected)
+    await _tell_all(cluster, {**elected, **offline}, outbox)
     outbox.tell(
         "ready",
         f"{len(cluster.brokers)} brokers, {len(cluster.topics)} topics, "
@@ -155,9 +155,9 @@ def _unreachable(cluster: ClusterState) -> dict[TopicPartition, Replicas]:
 
 
 async def _tell_all(
-    cluster: ClusterState, told: Mapping[TopicPartition, Row], outbox: Outbox
+    cluster: ClusterState, told: Mapping[TopicPartition, object], outbox: Outbox
 ) -> None:
-    """Every replica its leadership, every broker all partitions; the newly elected know already."""
+    """Every replica its leadership, every broker all partitions, where they were not told yet."""
     for chunk in chunks(list(cluster.rows)):
         for tp in chunk:
             row = cluster.rows.get(tp)

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 
 from kctl.logic import deletion
 from kctl.logic.elections import bumped
-from kctl.logic.recipients import flush, tell_leadership, tell_metadata
-from kctl.logic.replicas import begin_new_replicas, retire, take_online
+from kctl.logic.recipients import flush, foretell, tell_leadership, tell_metadata
+from kctl.logic.replicas import begin_new_replicas, begin_service, retire
 from kctl.logic.writing import (
     ATTEMPTS_MAX,
     refresh,
@@ -199,10 +199,12 @@ async def _finish(
     ready = {tp: None for tp in tps if tp in moved or tp in unborn}
     if not ready:
         return
-    adding = {tp: cluster.rows[tp].assignment.adding for tp in ready}
-    await take_online(cluster, {tp: bs for tp, bs in adding.items() if bs}, outbox)  # B1
     for tp in ready:
-        retire(cluster, outbox, tp, cluster.rows[tp].assignment.removing)  # B4, B5
+        assignment = cluster.rows[tp].assignment
+        begin_service(cluster, tp, assignment.adding)  # B1
+        retire(cluster, outbox, tp, assignment.removing)  # B4, B5
+        # A broker heeds a leader epoch once, so that of B3 comes with the final replicas (B2).
+        foretell(cluster, outbox, tp, cluster.rows[tp].reassigned(assignment.completed()))
     # Till B6 the assignment alone records the old replicas, so their StopReplicas leave first.
     await flush(cluster, outbox)
     final = {tp: cluster.rows[tp].assignment.completed() for tp in ready}
@@ -219,8 +221,6 @@ async def _finish(
             done[tp] = None
             change = {tp: (before, cluster.rows[tp])}
             tell_changes(outbox, "reassignment finished", "target in sync", change)
-        tell_leadership(cluster, outbox, tp, cluster.rows[tp].assignment.target)
-    await flush(cluster, outbox)
     await _forget_admin_node(cluster, done, outbox)  # B7
     if not cluster.leaders_use_alter_partition:
         await WatchPartitions(tuple(done), watch=False)

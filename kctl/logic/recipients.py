@@ -8,6 +8,7 @@ not started, and the broker answers success all the same); LeaderAndIsr; UpdateM
 StopReplica.
 """
 
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
 
 from kctl.messages.effects import Flush
@@ -56,6 +57,12 @@ def tell_leadership(
     gathered.metadata[tp] = None
 
 
+def foretell(cluster: ClusterState, outbox: Outbox, tp: TopicPartition, row: Row) -> None:
+    """LeaderAndIsr to the row's replicas, as it will be once a write that comes later is done."""
+    tell_leadership(cluster, outbox, tp, row.assignment.replicas)
+    outbox.gathered.foretold[tp] = row
+
+
 def tell_metadata(outbox: Outbox, tps: Iterable[TopicPartition]) -> None:
     outbox.gathered.metadata.update(dict.fromkeys(tps))
 
@@ -90,14 +97,16 @@ def seal(cluster: ClusterState, outbox: Outbox) -> None:
     outbox.gathered = Gathered()
     live = live_brokers(cluster)
     _seal_live_brokers(cluster, outbox, gathered, live)
+    foretold = gathered.foretold
+    all_rows = cluster.rows if not foretold else ChainMap(foretold, cluster.rows)
     for broker, orders in gathered.leader_and_isr.items():
         if orders and broker in cluster.brokers:
-            _seal_leader_and_isr(cluster, outbox, broker, orders)
+            _seal_leader_and_isr(cluster, outbox, broker, orders, all_rows)
     if gathered.metadata:
-        rows = _metadata_rows(cluster, gathered.metadata)
+        rows = _metadata_rows(all_rows, gathered.metadata)
         _seal_metadata(cluster, outbox, tuple(cluster.brokers), rows, live)
     for broker, tps in gathered.metadata_for.items():
-        rows = _metadata_rows(cluster, tps)
+        rows = _metadata_rows(all_rows, tps)
         _seal_metadata(cluster, outbox, (broker,), rows, live)
     for broker, stopped in gathered.stop.items():
         if stopped and broker in cluster.brokers:
@@ -131,9 +140,12 @@ def _seal_live_brokers(
 
 
 def _seal_leader_and_isr(
-    cluster: ClusterState, outbox: Outbox, broker: BrokerId, orders: Mapping[TopicPartition, bool]
+    cluster: ClusterState,
+    outbox: Outbox,
+    broker: BrokerId,
+    orders: Mapping[TopicPartition, bool],
+    all_rows: Mapping[TopicPartition, Row],
 ) -> None:
-    all_rows = cluster.rows
     rows: dict[TopicPartition, Row] = {}
     leaders: dict[BrokerId, None] = {}
     for tp in orders:
@@ -157,9 +169,8 @@ def _seal_leader_and_isr(
 
 
 def _metadata_rows(
-    cluster: ClusterState, tps: Iterable[TopicPartition]
+    all_rows: Mapping[TopicPartition, Row], tps: Iterable[TopicPartition]
 ) -> dict[TopicPartition, Row]:
-    all_rows = cluster.rows
     rows = {}
     for tp in tps:
         row = all_rows.get(tp)

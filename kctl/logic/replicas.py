@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from kctl.logic.chunks import chunks, mapping_chunks
 from kctl.logic.elections import bumped, removed_from_isr
-from kctl.logic.recipients import flush, stop_replica, tell_leadership, tell_metadata
+from kctl.logic.recipients import flush, stop_replica, tell_leadership
 from kctl.logic.writing import ATTEMPTS_MAX, tell_changes, write_leaderships
 from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState
@@ -17,6 +17,7 @@ from kctl.model.rows import Leadership, Replicas, Row
 from kctl.model.states import ReplicaState
 
 CAN_GO_OFFLINE = (ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.DELETION_INELIGIBLE)
+CAN_GO_ONLINE = (*CAN_GO_OFFLINE, ReplicaState.OFFLINE)
 
 
 def replicas_on(
@@ -36,11 +37,7 @@ async def take_online(
     for chunk in mapping_chunks(replicas):
         for tp, brokers in chunk.items():
             row = cluster.rows[tp]
-            ready = tuple(
-                b
-                for b in brokers
-                if row.replica_state(b) in (*CAN_GO_OFFLINE, ReplicaState.OFFLINE)
-            )
+            ready = tuple(b for b in brokers if row.replica_state(b) in CAN_GO_ONLINE)
             if not ready:
                 continue
             _put_states(cluster, tp, row, ready, ReplicaState.ONLINE)
@@ -56,16 +53,19 @@ async def take_offline(
     why: str,
     *,
     fenced: Mapping[TopicPartition, object],
-) -> None:
-    """OfflineReplica: out of the ISR, stopped where reachable, the others told.
+) -> dict[TopicPartition, None]:
+    """OfflineReplica: out of the ISR, stopped where reachable, the others told; what was written.
 
     A replica that was outside the ISR costs an epoch too, unless the partition is in `fenced`
-    (its epoch rose already): a leader's delayed proposal to take that replica into the ISR could
-    otherwise still be accepted after the broker came back with an empty disk.
+    (its epoch rose already, and everybody was told): a leader's delayed proposal to take that
+    replica into the ISR could otherwise still be accepted after the broker came back with an empty
+    disk.
     """
+    told: dict[TopicPartition, None] = {}
     for chunk in mapping_chunks(replicas):
-        await _take_chunk_offline(cluster, chunk, outbox, why, fenced)
+        told.update(await _take_chunk_offline(cluster, chunk, outbox, why, fenced))
         await flush(cluster, outbox)
+    return told
 
 
 async def _take_chunk_offline(
@@ -74,7 +74,8 @@ async def _take_chunk_offline(
     outbox: Outbox,
     why: str,
     fenced: Mapping[TopicPartition, object],
-) -> None:
+) -> dict[TopicPartition, None]:
+    told: dict[TopicPartition, None] = {}
     pending: dict[TopicPartition, None] = dict.fromkeys(replicas)
     for _ in range(ATTEMPTS_MAX):
         proposals: dict[TopicPartition, Leadership] = {}
@@ -88,13 +89,13 @@ async def _take_chunk_offline(
                     proposal = bumped(leadership, leadership.leader, leadership.isr, cluster.epoch)
             if proposal is None:
                 _settle_offline(cluster, outbox, tp, row, replicas[tp])
-                tell_metadata(outbox, (tp,))
             else:
                 proposals[tp] = proposal
         written = await write_leaderships(cluster, proposals)
         for tp in written.done:
             row = cluster.rows[tp]
             gone = replicas[tp]
+            told[tp] = None
             _settle_offline(cluster, outbox, tp, row, gone)
             tell_leadership(
                 cluster, outbox, tp, [b for b in row.assignment.replicas if b not in gone]
@@ -104,9 +105,10 @@ async def _take_chunk_offline(
             outbox.tell("replica not taken offline", reason, key=str(tp))
         pending = written.stale
         if not pending:
-            return
+            return told
     for tp in pending:
         outbox.tell("replica not taken offline", "its state kept changing", key=str(tp))
+    return told
 
 
 def _settle_offline(
@@ -129,6 +131,16 @@ async def begin_new_replicas(
                 _put_states(cluster, tp, row, absent, ReplicaState.NEW)
             tell_leadership(cluster, outbox, tp, brokers, is_new=True)
         await flush(cluster, outbox)
+
+
+def begin_service(cluster: ClusterState, tp: TopicPartition, brokers: Replicas) -> None:
+    """OnlineReplica of new replicas that are told in another way; one that is in deletion is not."""
+    row = cluster.rows[tp]
+    absent = tuple(b for b in brokers if row.replica_state(b) is ReplicaState.NON_EXISTENT)
+    _put_states(cluster, tp, row, absent, ReplicaState.NEW)
+    row = cluster.rows[tp]
+    ready = tuple(b for b in brokers if row.replica_state(b) in CAN_GO_ONLINE)
+    _put_states(cluster, tp, row, ready, ReplicaState.ONLINE)
 
 
 async def start_deletion(

@@ -59,20 +59,8 @@ async def reading(call: Callable[[], Awaitable[T]]) -> T:
 
 
 async def read_many(client: Client, paths: Sequence[str]) -> list[Read]:
-    """Each path, or its code. After a broken connection in halves: a reply may have been too big."""
-    for _ in range(READ_ATTEMPTS_MAX):
-        try:
-            return await client.read_many(paths)
-        except ConnectionLoss:
-            if len(paths) > 1:
-                half = len(paths) // 2
-                return [
-                    *await read_many(client, paths[:half]),
-                    *await read_many(client, paths[half:]),
-                ]
-        except SessionExpired:
-            raise SessionLost("the session expired") from None
-    raise SessionLost(f"reading was cut off {READ_ATTEMPTS_MAX} times")
+    """Each path, or its code."""
+    return await reading(lambda: client.read_many(paths))
 
 
 async def outcome(call: Callable[[], Awaitable[object]]) -> Code:

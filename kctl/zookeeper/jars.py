@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -70,20 +71,17 @@ def cache_dir() -> Path:
 
 def class_path(version: str = DEFAULT_VERSION) -> list[Path]:
     """The server's jars: cached, else by Maven, else (for the default) those inside pyspark."""
-    cached = cache_dir() / f"zookeeper-{version}"
-    if not cached.is_dir():
-        mvn = _find_maven()
-        if mvn is None:
-            borrowed = _pyspark_jars() if version == DEFAULT_VERSION else []
-            if borrowed:
-                return borrowed
-            raise ServerUnavailable(
-                f"ZooKeeper {version} is fetched by Maven, and there is no mvn on the PATH: install "
-                "it (Debian, Ubuntu: apt-get install maven) and run this again, or put the jars of "
-                f"ZooKeeper {version} and its dependencies into {cached}"
-            )
-        _fetch(mvn, version, cached)
-    return sorted(cached.glob("*.jar"))
+    name = f"zookeeper-{version}"
+    wanted = [("org.apache.zookeeper", "zookeeper", version)]
+    if _minor(version) >= (3, 6):
+        wanted += _PROVIDED
+    try:
+        return fetched_jars(name, wanted)
+    except ServerUnavailable:
+        borrowed = _pyspark_jars() if version == DEFAULT_VERSION else []
+        if borrowed:
+            return borrowed
+        raise
 
 
 def _find_maven() -> str | None:
@@ -98,13 +96,24 @@ def _find_maven() -> str | None:
     return mvn
 
 
-def _fetch(mvn: str, version: str, target: Path) -> None:
-    wanted = [("org.apache.zookeeper", "zookeeper", version)]
-    if _minor(version) >= (3, 6):
-        wanted += _PROVIDED
+def fetched_jars(name: str, coordinates: Sequence[tuple[str, str, str]]) -> list[Path]:
+    """The jars of these artifacts and all that they need, fetched by Maven once under this name."""
+    target = cache_dir() / name
+    if not target.is_dir():
+        mvn = _find_maven()
+        if mvn is None:
+            raise ServerUnavailable(
+                f"{name} is fetched by Maven, and there is no mvn on the PATH: install it (Debian, "
+                f"Ubuntu: apt-get install maven) and run this again, or put its jars into {target}"
+            )
+        _fetch(mvn, name, coordinates, target)
+    return sorted(target.glob("*.jar"))
+
+
+def _fetch(mvn: str, name: str, coordinates: Sequence[tuple[str, str, str]], target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as folder:
-        dependencies = "\n".join(_DEPENDENCY.format(*coordinates) for coordinates in wanted)
+        dependencies = "\n".join(_DEPENDENCY.format(*artifact) for artifact in coordinates)
         pom = Path(folder) / "pom.xml"
         pom.write_text(_POM.format(dependencies=dependencies), encoding="utf-8")
         jars = Path(folder) / "jars"
@@ -115,7 +124,7 @@ def _fetch(mvn: str, version: str, target: Path) -> None:
         )
         if run.returncode != 0 or not jars.is_dir():
             raise ServerUnavailable(
-                f"Maven could not fetch ZooKeeper {version}:\n{(run.stdout + run.stderr)[-2000:]}"
+                f"Maven could not fetch {name}:\n{(run.stdout + run.stderr)[-2000:]}"
             )
         try:
             jars.rename(target)

@@ -110,6 +110,7 @@ class ModelClient(Watcher):
         self.over = False
         self.on_event: Callable[[WatchEvent], None] = lambda _: None
         self.on_expired: Callable[[], None] = lambda: None
+        self.on_reconnected: Callable[[], None] = lambda: None
 
     # -- the protocol ---------------------------------------------------------------------------
 
@@ -354,6 +355,7 @@ class ModelClient(Watcher):
         waiting, self._waiting = self._waiting, []
         for call in waiting:
             self._send(call)
+        self.on_reconnected()
 
     def _set_watches(self) -> None:
         """What changed since the last zxid that this client saw is reported at once."""

@@ -1,0 +1,107 @@
+"""S8: no acknowledged record is lost.
+
+A record that was acknowledged by a leader with at least two replicas in sync is in the log of every
+later leader, unless all members of the ISR lost their logs, or an unclean election was allowed. A
+broker that lost its log while it counted as in sync, and a new controller that cannot know of it, is
+the known limit of ZooKeeper mode (KIP-966): those partitions are excused.
+"""
+
+from typing import TYPE_CHECKING
+
+from kctl.model.names import NO_LEADER, BrokerId, TopicId, TopicPartition
+from kctl.simulation.ledger import State
+
+if TYPE_CHECKING:
+    from kctl.simulation.safety import Safety
+
+
+class Durability:
+    def __init__(self, safety: "Safety") -> None:
+        self._safety = safety
+        self._acked: dict[TopicPartition, dict[int, None]] = {}
+        self._born: dict[TopicPartition, int] = {}
+        self._tainted: dict[TopicPartition, dict[BrokerId, None]] = {}
+        """Members of the committed ISR whose log is gone."""
+        self.acknowledged_count = 0
+        self.excused = 0
+
+    def acknowledged(self, tp: TopicPartition, topic_id: TopicId | None, number: int) -> None:
+        topic = self._safety.ledger.topics.get(tp.topic)
+        if topic is None or (topic_id and topic.id and topic.id != topic_id):
+            return
+        if self._born.get(tp) != topic.born:
+            self._acked.pop(tp, None)
+            self._born[tp] = topic.born
+        self._acked.setdefault(tp, {})[number] = None
+        self.acknowledged_count += 1
+
+    def claimed(self) -> None:
+        for tp in list(self._tainted):
+            self._excuse(tp)
+
+    def lost(self, broker: BrokerId, tps: list[TopicPartition]) -> None:
+        for tp in tps:
+            state = self._safety.ledger.states.get(tp)
+            if state is None:
+                self._excuse(tp)
+                continue
+            if broker in state.isr:
+                self._tainted.setdefault(tp, {})[broker] = None
+            if not self._survivors(tp, state):
+                self._excuse(tp)
+
+    def deleted(self, broker: BrokerId, tp: TopicPartition) -> None:
+        """By a controller's order; S15 says whether it was right."""
+
+    def _survivors(self, tp: TopicPartition, state: State) -> list[BrokerId]:
+        acked = self._acked.get(tp, {})
+        return [b for b in state.isr if self.missing(tp, b, acked) == []]
+
+    def missing(self, tp: TopicPartition, broker: BrokerId, acked: dict[int, None]) -> list[int]:
+        model = self._safety.world.brokers.get(broker)
+        log = None if model is None else model.logs.get(tp)
+        kept = {number for _, number in log.records} if log is not None else set()
+        return [number for number in acked if number not in kept]
+
+    def _excuse(self, tp: TopicPartition) -> None:
+        if self._acked.pop(tp, None):
+            self.excused += 1
+            self._safety.world.note("checker", "what was acknowledged is lost legally", str(tp))
+
+    def committed(self, states: dict[TopicPartition, State | None]) -> None:
+        for tp, old in states.items():
+            new = self._safety.ledger.states.get(tp)
+            if new is None:
+                self._tainted.pop(tp, None)
+                if tp not in self._safety.ledger.states:
+                    self._acked.pop(tp, None)
+                continue
+            tainted = self._tainted.get(tp, {})
+            for broker in [b for b in tainted if b not in new.isr]:
+                del tainted[broker]
+            if not tainted:
+                self._tainted.pop(tp, None)
+            if old is not None and new.leader not in {old.leader, NO_LEADER}:
+                if new.leader not in old.isr:
+                    self._excuse(tp)  # unclean: S6 says whether that was right
+                else:
+                    self._check_leader(tp, new)
+
+    def _check_leader(self, tp: TopicPartition, state: State) -> None:
+        safety = self._safety
+        if self._born.get(tp) != safety.ledger.born(tp.topic):
+            return
+        missing = self.missing(tp, state.leader, self._acked.get(tp, {}))
+        safety.check(
+            "S8",
+            not missing,
+            f"{tp}: leader {state.leader} lacks acknowledged records {missing[:5]}",
+            str(tp),
+        )
+
+    def check_all(self) -> None:
+        """After healing: every leader has all that was acknowledged."""
+        for tp in list(self._acked):
+            state = self._safety.ledger.states.get(tp)
+            if state is not None and state.leader != NO_LEADER:
+                self._check_leader(tp, state)

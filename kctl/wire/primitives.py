@@ -1,6 +1,9 @@
 """The smallest parts of the wire format, and the one way in which reading or writing it fails."""
 
+import binascii
 import struct
+
+from kctl.model.names import TopicId
 
 NULL_UUID = bytes(16)
 
@@ -65,3 +68,25 @@ def check_uuid(value: bytes) -> bytes:
     if len(value) != 16:
         raise WireError(f"a uuid has 16 bytes, not {len(value)}")
     return value
+
+
+_TO_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+
+
+def topic_id_bytes(topic_id: TopicId | None) -> bytes:
+    """16 bytes; zeros for a topic that has no id."""
+    if topic_id is None:
+        return NULL_UUID
+    try:
+        raw = binascii.a2b_base64(topic_id.replace("-", "+").replace("_", "/") + "==")
+    except ValueError as problem:
+        raise WireError(f"topic id {topic_id!r}: {problem}") from problem
+    if len(raw) != 16:
+        raise WireError(f"topic id {topic_id!r} has {len(raw)} bytes")
+    return raw
+
+
+def topic_id_from_bytes(raw: bytes) -> TopicId | None:
+    if raw == NULL_UUID:
+        return None
+    return binascii.b2a_base64(raw, newline=False).translate(_TO_URL_SAFE, b"=").decode("ascii")

@@ -25,6 +25,8 @@ from kctl.model.names import BrokerId, TopicPartition
 from kctl.model.rows import Replicas
 from kctl.model.states import PartitionState
 
+IDS = "/brokers/ids/"
+
 
 async def on_broker_change(cluster: ClusterState, outbox: Outbox) -> None:
     """Compare the registrations with memory; a larger epoch under a known id is a bounce."""
@@ -59,8 +61,11 @@ def usable_brokers(
             if broker in cluster.brokers:
                 usable[broker] = cluster.brokers[broker]
         else:
-            cluster.heal(f"/brokers/ids/{broker}")
+            cluster.heal(f"{IDS}{broker}")
             usable[broker] = registration
+    for path in [p for p in cluster.quarantine if p.startswith(IDS)]:
+        if not any(path == f"{IDS}{broker}" for broker in found):
+            cluster.heal(path)
     return usable
 
 

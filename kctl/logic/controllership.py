@@ -52,16 +52,20 @@ def _may_take(node: Node, holder: ControllerNode) -> bool:
     return settings.takeover or settings.force_takeover
 
 
-async def maybe_resign(node: Node, outbox: Outbox) -> None:
-    """Look who is controller, and arm the watch on it; resign if it was us and is no longer."""
+async def maybe_resign(node: Node, outbox: Outbox) -> bool:
+    """Look who is controller, and arm the watch on it; resign if it was us and is no longer.
+
+    Whether `/controller` is held by our session, active or not: then nobody else can take it.
+    """
     seen = await ReadControllership()
     holder = seen.controller
-    ours = node.cluster is not None and holder is not None and holder.ours
+    ours = holder is not None and holder.ours
     if ours and node.cluster is not None and seen.epoch == node.cluster.epoch:
-        return
+        return True
     node.active_id = None if holder is None else holder.broker_id
     if node.cluster is not None:
         resign(node, outbox, f"the controller is now {node.active_id}")
+    return ours
 
 
 async def still_ours(cluster: ClusterState) -> bool:

@@ -9,6 +9,7 @@ that could matter and looks at counters, not at rows.
 from collections.abc import Iterable, Mapping, Sequence
 
 from kctl.logic.chunks import chunks
+from kctl.logic.controllership import still_ours
 from kctl.logic.recipients import flush, tell_metadata
 from kctl.logic.replicas import (
     finish_deletion,
@@ -26,6 +27,7 @@ from kctl.messages.events import (
     TopicDeletionStopReplicaResponseReceived,
 )
 from kctl.messages.outbox import Outbox, StartTimer
+from kctl.messages.term import ControllerMoved
 from kctl.model.cluster import ClusterState, Deletion
 from kctl.model.codes import Code, KafkaError
 from kctl.model.names import BrokerId, TopicPartition
@@ -156,7 +158,13 @@ async def on_stop_replica_responses(
         broker = cluster.brokers.get(event.broker)
         if broker is None or broker.epoch != event.broker_epoch:
             continue  # of an older incarnation, whose failure was or will be handled
-        for tp, error in event.partition_errors.items():
+        errors = event.partition_errors
+        if event.error != KafkaError.NONE and not errors:
+            # Refused as a whole, without a word on any partition: none of them was deleted.
+            errors = dict.fromkeys(started_on(cluster, event.broker), event.error)
+        if event.error == KafkaError.STALE_CONTROLLER_EPOCH and not await still_ours(cluster):
+            raise ControllerMoved(f"broker {event.broker} obeys a newer controller")
+        for tp, error in errors.items():
             if tp.topic not in cluster.deletions or tp not in cluster.rows:
                 continue
             if event.error == KafkaError.NONE and error == KafkaError.NONE:

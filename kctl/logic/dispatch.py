@@ -13,6 +13,7 @@ from kctl.logic import (
     preferred_leaders,
     quarantine,
     reassignment,
+    retry,
     topic_requests,
     topics,
 )
@@ -61,6 +62,7 @@ ActiveEvent = (
     | ev.UpdateFeatures
     | ev.AllocateProducerIds
     | ev.QuarantineCheck
+    | ev.Retry
 )
 """Those that only the active controller handles."""
 
@@ -74,6 +76,9 @@ async def handle(node: Node, events: tuple[ev.Event, ...], outbox: Outbox) -> No
         node.settings = event.settings
         if node.cluster is not None:
             node.cluster.settings = event.settings
+            preferred_leaders.schedule_balance(
+                node.cluster, outbox, event.settings.leader_imbalance_check_interval_ms
+            )
     elif node.cluster is None:
         for dropped in events:
             answer = preempted(dropped)
@@ -87,12 +92,13 @@ async def handle(node: Node, events: tuple[ev.Event, ...], outbox: Outbox) -> No
 
 async def _on_controllership(node: Node, event: ControllershipEvent, outbox: Outbox) -> None:
     match event:
-        case ev.ControllerChange():
-            await controllership.maybe_resign(node, outbox)
-        case ev.Startup() | ev.Reelect() | ev.RegisterBrokerAndReelect():
+        case ev.Startup() | ev.ControllerChange() | ev.Reelect() | ev.RegisterBrokerAndReelect():
+            stand = True
             if not isinstance(event, ev.Startup):
-                await controllership.maybe_resign(node, outbox)
-            if node.cluster is None:
+                held = await controllership.maybe_resign(node, outbox)
+                # Held, but not by an active controller: nobody else can stand for it.
+                stand = held or not isinstance(event, ev.ControllerChange)
+            if stand and node.cluster is None:
                 cluster = await controllership.elect(node, outbox)
                 if cluster is not None:
                     await fail_over(cluster, outbox)
@@ -165,6 +171,8 @@ async def _on_active(  # noqa: PLR0915 one case for each event
             features.on_update_features(cluster, event, outbox)
         case ev.AllocateProducerIds():
             await features.on_allocate_producer_ids(cluster, event, outbox)
+        case ev.Retry():
+            await retry.on_retry(cluster, outbox)
         case ev.QuarantineCheck():
             await quarantine.on_quarantine_check(cluster, outbox)
         case _:

@@ -59,7 +59,7 @@ async def fail_over(cluster: ClusterState, outbox: Outbox) -> None:
     tell_live_brokers(outbox, cluster.brokers)
     await flush(cluster, outbox)
     elected = await trigger_online(cluster, outbox, WHY)
-    offline = await take_offline(cluster, _unreachable(cluster), outbox, WHY, fenced=elected)
+    offline = await take_offline(cluster, unreachable(cluster), outbox, WHY, fenced=elected)
     await _tell_all(cluster, {**elected, **offline}, outbox)
     outbox.tell(
         "ready",
@@ -141,14 +141,19 @@ async def _queue_deletions(cluster: ClusterState, marked: tuple[str, ...], outbo
     await deletion.queue(cluster, marked, outbox)
 
 
-def _unreachable(cluster: ClusterState) -> dict[TopicPartition, Replicas]:
-    """Replicas that are not online and still have to leave their ISRs."""
+def unreachable(cluster: ClusterState) -> dict[TopicPartition, Replicas]:
+    """Replicas that are not online and still have to leave their ISRs.
+
+    Those of a topic in deletion stay: its brokers must not be told of partitions that go.
+    """
     found: dict[TopicPartition, Replicas] = {}
     for broker, tps in cluster.by_broker.items():
         if broker in cluster.live and broker not in cluster.offline_dirs:
             continue
         for tp in tps:
             row = cluster.rows[tp]
+            if tp.topic in cluster.deletions:
+                continue
             if row.replica_state(broker) is ReplicaState.DELETION_INELIGIBLE:
                 found[tp] = (*found.get(tp, ()), broker)
     return found

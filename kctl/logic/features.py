@@ -18,6 +18,7 @@ from kctl.model.cluster import ClusterState
 from kctl.model.codes import Code, KafkaError, Malformed
 from kctl.model.settings import FEATURES_SINCE
 
+FEATURES = "/feature"
 BLOCK = 1_000
 LAST_PRODUCER_ID = 2**63 - 1
 ALLOCATION_ATTEMPTS_MAX = 10
@@ -29,9 +30,12 @@ async def set_up_features(cluster: ClusterState, outbox: Outbox) -> None:
     enabled = release is None or release >= FEATURES_SINCE
     found = await ReadFeatures()
     if isinstance(found, Malformed):
+        if cluster.quarantine.get(found.path) == found.reason:
+            return
         cluster.quarantine[found.path] = found.reason
         outbox.tell("quarantined", found.reason, key=found.path)
         return
+    cluster.heal(FEATURES)
     if isinstance(found, FeatureNode):
         if found.enabled == enabled and (enabled or not found.features):
             if found.features:

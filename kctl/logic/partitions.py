@@ -12,6 +12,7 @@ from kctl.logic.writing import (
     ATTEMPTS_MAX,
     Written,
     refresh,
+    retry_later,
     tell_changes,
     write_leaderships,
 )
@@ -66,15 +67,15 @@ async def initialize_partitions(
             isr = cluster.online_replicas(tp, cluster.rows[tp].assignment.replicas)
             if isr:
                 proposals[tp] = Leadership(isr[0], isr, 0, cluster.epoch, 0)
-        if not proposals:
-            continue
-        written = await _create_states(cluster, proposals)
+        written = await _create_states(cluster, proposals) if proposals else Written()
         for tp, (_, row) in written.done.items():
             tell_leadership(cluster, outbox, tp, row.isr, is_new=True)
             online[tp] = row
         tell_changes(outbox, "partition initialised", why, written.done)
         for tp, reason in written.failed.items():
             outbox.tell("partition not initialised", reason, key=str(tp))
+        if written.stale:
+            retry_later(outbox)
         await flush(cluster, outbox)
     return online
 
@@ -100,6 +101,9 @@ async def _create_states(
         seen = found.get(tp, Code.NO_NODE)
         if seen == proposals[tp]:
             _enter_online(cluster, result, tp, proposals[tp])
+            continue
+        if seen is Code.NO_NODE:
+            result.stale[tp] = None  # the write did not land
             continue
         reason = refresh(cluster, tp, seen)
         if reason is None:
@@ -172,7 +176,9 @@ async def _elect_chunk(
         pending = written.stale
         if not pending:
             break
-    outcome.failed.update(dict.fromkeys(pending, "its state kept changing"))
+    if pending:
+        outcome.failed.update(dict.fromkeys(pending, "its state kept changing"))
+        retry_later(outbox)
     return outcome
 
 

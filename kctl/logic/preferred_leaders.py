@@ -51,9 +51,12 @@ async def on_zk_election(
     if not isinstance(node, Code | Malformed):
         await elect(cluster, node, ElectionType.PREFERRED, outbox, "asked for by znode")
     if not isinstance(node, Code):
-        await RemovePreferredElection()
-        # Somebody may create it again at once: look, and arm the watch anew.
-        outbox.events.append(ReplicaLeaderElection())
+        code = await RemovePreferredElection()
+        if code is Code.NO_AUTH:
+            outbox.tell("znode not removed", f"it could not be removed: {code.value}", key=NODE)
+        else:
+            # Somebody may create it again at once: look, and arm the watch anew.
+            outbox.events.append(ReplicaLeaderElection())
 
 
 async def elect(

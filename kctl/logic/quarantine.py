@@ -2,16 +2,19 @@
 
 from kctl.logic import reassignment
 from kctl.logic.broker_changes import on_broker_change
-from kctl.logic.failover import load_state, schedule_quarantine_check
+from kctl.logic.failover import load_state, schedule_quarantine_check, unreachable
+from kctl.logic.features import FEATURES, set_up_features
 from kctl.logic.partitions import trigger_online
 from kctl.logic.preferred_leaders import on_zk_election
 from kctl.logic.recipients import flush, tell_leadership
+from kctl.logic.replicas import take_offline
 from kctl.logic.topics import on_partition_modifications, on_topic_change
 from kctl.messages.effects import ReadPartitions, ReadTopicConfigs
 from kctl.messages.events import PartitionModifications
 from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState
 from kctl.model.codes import Malformed
+from kctl.model.names import TopicPartition
 from kctl.model.rows import Leadership
 
 TOPICS = "/brokers/topics/"
@@ -36,6 +39,8 @@ async def on_quarantine_check(cluster: ClusterState, outbox: Outbox) -> None:
         await reassignment.on_zk_reassignment(cluster, outbox)
     if "/admin/preferred_replica_election" in paths:
         await on_zk_election(cluster, outbox)
+    if FEATURES in paths:
+        await set_up_features(cluster, outbox)
     configs = [p[len(CONFIGS) :] for p in paths if p.startswith(CONFIGS)]
     if configs:
         await _recheck_configs(cluster, configs, outbox)
@@ -45,23 +50,26 @@ async def _recheck_states(cluster: ClusterState, outbox: Outbox) -> None:
     poisoned = tuple(tp for tp in cluster.poisoned if tp in cluster.rows)
     if not poisoned:
         return
-    healed = []
+    healed: dict[TopicPartition, None] = {}
     for tp, seen in (await ReadPartitions(poisoned)).items():
         path = cluster.poisoned[tp]
         if isinstance(seen, Malformed):
             cluster.quarantine[path] = seen.reason
             continue
-        cluster.heal(path)
         load_state(cluster, tp, seen, outbox)
+        cluster.heal(path)
         outbox.tell("healed", "its znode can be used again", key=path)
-        healed.append(tp)
+        healed[tp] = None
     for tp in healed:
         row = cluster.rows[tp]
         if isinstance(row.leadership, Leadership) and tp.topic not in cluster.deletions:
             tell_leadership(cluster, outbox, tp, row.assignment.replicas)
     await flush(cluster, outbox)
     if healed:
-        await trigger_online(cluster, outbox, "a quarantined state was repaired")
+        why = "a quarantined state was repaired"
+        elected = await trigger_online(cluster, outbox, why)
+        gone = {tp: bs for tp, bs in unreachable(cluster).items() if tp in healed}
+        await take_offline(cluster, gone, outbox, why, fenced=elected)
 
 
 async def _recheck_configs(cluster: ClusterState, topics: list[str], outbox: Outbox) -> None:

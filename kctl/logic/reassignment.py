@@ -15,11 +15,13 @@ from collections.abc import Iterable, Mapping
 
 from kctl.logic import deletion
 from kctl.logic.elections import bumped
-from kctl.logic.recipients import flush, foretell, tell_leadership, tell_metadata
+from kctl.logic.partitions import initialize_partitions
+from kctl.logic.recipients import flush, tell_leadership
 from kctl.logic.replicas import begin_new_replicas, begin_service, retire
 from kctl.logic.writing import (
     ATTEMPTS_MAX,
     refresh,
+    retry_later,
     tell_changes,
     write_assignments,
     write_leaderships,
@@ -41,6 +43,7 @@ from kctl.model.cluster import ClusterState
 from kctl.model.codes import Code, KafkaError, Malformed
 from kctl.model.names import NO_LEADER, BrokerId, TopicPartition
 from kctl.model.rows import Assignment, Leadership, Replicas, Row
+from kctl.model.states import PartitionState, ReplicaState
 
 NODE = "/admin/reassign_partitions"
 
@@ -64,6 +67,10 @@ async def advance(cluster: ClusterState, tps: Iterable[TopicPartition], outbox: 
         await WatchPartitions(tuple(tp for tp in known if tp in cluster.reassigning))
         for tp, seen in (await ReadPartitions(tuple(known))).items():
             refresh(cluster, tp, seen)
+    unborn = [tp for tp in known if cluster.rows[tp].leadership is None]
+    await initialize_partitions(
+        cluster, [tp for tp in unborn if tp not in cluster.poisoned], outbox, "reassigned"
+    )
     finished = {tp: None for tp in known if is_complete(cluster.rows[tp])}
     started = {
         tp: None for tp in known if tp not in finished and cluster.rows[tp].leadership is not None
@@ -128,6 +135,7 @@ async def _leave_isr(
         written = await write_leaderships(cluster, proposals)
         failed.update(written.failed)
         for tp, (before, _) in written.done.items():
+            _come_online(cluster, tp)
             tell_leadership(cluster, outbox, tp, before.replicas)
         tell_changes(outbox, "ISR shrunk", "replicas leave the assignment", written.done)
         pending = written.stale
@@ -153,12 +161,24 @@ def _narrowed(
     return bumped(leadership, leader, isr, cluster.epoch)
 
 
+def _come_online(cluster: ClusterState, tp: TopicPartition) -> None:
+    row = cluster.rows[tp]
+    if row.state is PartitionState.OFFLINE and row.leader != NO_LEADER:
+        cluster.put(tp, row.in_state(PartitionState.ONLINE))
+
+
 def _put_assignment(cluster: ClusterState, tp: TopicPartition, assignment: Assignment) -> None:
+    """Replicas that come are New as soon as the topic znode names them, told or not."""
     row = cluster.rows[tp].reassigned(cluster.share(assignment))
-    cluster.put(
-        tp,
-        Row(row.assignment, row.leadership, row.state, cluster.share_states(row.replica_states)),
-    )
+    absent, deleted = ReplicaState.NON_EXISTENT, ReplicaState.DELETION_SUCCESSFUL
+    # One that was deleted already and is wanted again begins anew.
+    again = [b for b in assignment.target if row.replica_state(b) is deleted]
+    if again:
+        row = row.with_replicas_in(again, absent)
+        cluster.put(tp, row)
+    new = [b for b in assignment.replicas if row.replica_state(b) is absent]
+    states = cluster.share_states(row.with_replicas_in(new, ReplicaState.NEW).replica_states)
+    cluster.put(tp, Row(row.assignment, row.leadership, row.state, states))
 
 
 # -- phase A ---------------------------------------------------------------------------------
@@ -186,6 +206,7 @@ async def _start(cluster: ClusterState, tps: Mapping[TopicPartition, None], outb
         pending = written.stale
         if not pending:
             return
+    retry_later(outbox)
 
 
 # -- phase B ---------------------------------------------------------------------------------
@@ -196,15 +217,18 @@ async def _finish(
 ) -> None:
     unborn = {tp: None for tp in tps if cluster.rows[tp].leadership is None}
     moved = await _move_leaders(cluster, [tp for tp in tps if tp not in unborn], outbox)
-    ready = {tp: None for tp in tps if tp in moved or tp in unborn}
+    # Where nobody leaves, as when only the order changes, no leader need be found first.
+    ready = {
+        tp: None
+        for tp in tps
+        if tp in moved or tp in unborn or not cluster.rows[tp].assignment.is_reassigning
+    }
     if not ready:
         return
     for tp in ready:
         assignment = cluster.rows[tp].assignment
         begin_service(cluster, tp, assignment.adding)  # B1
         retire(cluster, outbox, tp, assignment.removing)  # B4, B5
-        # A broker heeds a leader epoch once, so that of B3 comes with the final replicas (B2).
-        foretell(cluster, outbox, tp, cluster.rows[tp].reassigned(assignment.completed()))
     # Till B6 the assignment alone records the old replicas, so their StopReplicas leave first.
     await flush(cluster, outbox)
     final = {tp: cluster.rows[tp].assignment.completed() for tp in ready}
@@ -221,10 +245,12 @@ async def _finish(
             done[tp] = None
             change = {tp: (before, cluster.rows[tp])}
             tell_changes(outbox, "reassignment finished", "target in sync", change)
+        # A broker heeds a leader epoch once, so that of B3 is told with the final replicas.
+        tell_leadership(cluster, outbox, tp, cluster.rows[tp].assignment.target)  # B8
+    await flush(cluster, outbox)
     await _forget_admin_node(cluster, done, outbox)  # B7
     if not cluster.leaders_use_alter_partition:
         await WatchPartitions(tuple(done), watch=False)
-    tell_metadata(outbox, done)  # B8
     for topic in dict.fromkeys(tp.topic for tp in done):
         deletion.lift_hold(cluster, topic)
     if cluster.deletions:
@@ -250,12 +276,15 @@ async def _move_leaders(
                 proposals[tp] = proposal
         written = await write_leaderships(cluster, proposals)
         moved.update(dict.fromkeys(written.done))
+        for tp in written.done:
+            _come_online(cluster, tp)
         for tp, reason in written.failed.items():
             outbox.tell("reassignment waits", reason, key=str(tp))
         tell_changes(outbox, "leader moved", "reassignment completes", written.done)
         pending = written.stale
         if not pending:
-            break
+            return moved
+    retry_later(outbox)
     return moved
 
 
@@ -278,8 +307,10 @@ async def _drop_from_admin_node(
         if tp not in entries or entries[tp] not in (None, replicas)
     }
     if len(left) != len(node):
-        await WriteReassignments(left)
-        if not left:
+        code = await WriteReassignments(left)
+        if code in (Code.NO_AUTH, Code.TOO_LARGE):
+            outbox.tell("znode not cleared", f"it could not be written: {code.value}", key=NODE)
+        elif not left:
             # Somebody may create it again at once: look, and arm the watch anew.
             outbox.events.append(ZkPartitionReassignment())
 

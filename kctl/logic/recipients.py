@@ -8,7 +8,6 @@ not started, and the broker answers success all the same); LeaderAndIsr; UpdateM
 StopReplica.
 """
 
-from collections import ChainMap
 from collections.abc import Iterable, Mapping
 
 from kctl.messages.effects import Flush
@@ -57,12 +56,6 @@ def tell_leadership(
     gathered.metadata[tp] = None
 
 
-def foretell(cluster: ClusterState, outbox: Outbox, tp: TopicPartition, row: Row) -> None:
-    """LeaderAndIsr to the row's replicas, as it will be once a write that comes later is done."""
-    tell_leadership(cluster, outbox, tp, row.assignment.replicas)
-    outbox.gathered.foretold[tp] = row
-
-
 def tell_metadata(outbox: Outbox, tps: Iterable[TopicPartition]) -> None:
     outbox.gathered.metadata.update(dict.fromkeys(tps))
 
@@ -97,16 +90,14 @@ def seal(cluster: ClusterState, outbox: Outbox) -> None:
     outbox.gathered = Gathered()
     live = live_brokers(cluster)
     _seal_live_brokers(cluster, outbox, gathered, live)
-    foretold = gathered.foretold
-    all_rows = cluster.rows if not foretold else ChainMap(foretold, cluster.rows)
     for broker, orders in gathered.leader_and_isr.items():
         if orders and broker in cluster.brokers:
-            _seal_leader_and_isr(cluster, outbox, broker, orders, all_rows)
+            _seal_leader_and_isr(cluster, outbox, broker, orders)
     if gathered.metadata:
-        rows = _metadata_rows(all_rows, gathered.metadata)
+        rows = _metadata_rows(cluster, gathered.metadata)
         _seal_metadata(cluster, outbox, tuple(cluster.brokers), rows, live)
     for broker, tps in gathered.metadata_for.items():
-        rows = _metadata_rows(all_rows, tps)
+        rows = _metadata_rows(cluster, tps)
         _seal_metadata(cluster, outbox, (broker,), rows, live)
     for broker, stopped in gathered.stop.items():
         if stopped and broker in cluster.brokers:
@@ -140,12 +131,9 @@ def _seal_live_brokers(
 
 
 def _seal_leader_and_isr(
-    cluster: ClusterState,
-    outbox: Outbox,
-    broker: BrokerId,
-    orders: Mapping[TopicPartition, bool],
-    all_rows: Mapping[TopicPartition, Row],
+    cluster: ClusterState, outbox: Outbox, broker: BrokerId, orders: Mapping[TopicPartition, bool]
 ) -> None:
+    all_rows = cluster.rows
     rows: dict[TopicPartition, Row] = {}
     leaders: dict[BrokerId, None] = {}
     for tp in orders:
@@ -169,8 +157,9 @@ def _seal_leader_and_isr(
 
 
 def _metadata_rows(
-    all_rows: Mapping[TopicPartition, Row], tps: Iterable[TopicPartition]
+    cluster: ClusterState, tps: Iterable[TopicPartition]
 ) -> dict[TopicPartition, Row]:
+    all_rows = cluster.rows
     rows = {}
     for tp in tps:
         row = all_rows.get(tp)

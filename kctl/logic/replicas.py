@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from kctl.logic.chunks import chunks, mapping_chunks
 from kctl.logic.elections import bumped, removed_from_isr
 from kctl.logic.recipients import flush, stop_replica, tell_leadership
-from kctl.logic.writing import ATTEMPTS_MAX, tell_changes, write_leaderships
+from kctl.logic.writing import ATTEMPTS_MAX, retry_later, tell_changes, write_leaderships
 from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState
 from kctl.model.names import BrokerId, TopicPartition
@@ -108,15 +108,19 @@ async def _take_chunk_offline(
             return told
     for tp in pending:
         outbox.tell("replica not taken offline", "its state kept changing", key=str(tp))
+    retry_later(outbox)
     return told
 
 
 def _settle_offline(
     cluster: ClusterState, outbox: Outbox, tp: TopicPartition, row: Row, gone: Replicas
 ) -> None:
-    for broker in gone:
+    """A replica that is deleted already, and only waits to leave the assignment, stays so."""
+    able = (*CAN_GO_OFFLINE, ReplicaState.OFFLINE)
+    offline = tuple(b for b in gone if row.replica_state(b) in able)
+    for broker in offline:
         stop_replica(cluster, outbox, tp, broker, delete=False)
-    _put_states(cluster, tp, row, gone, ReplicaState.OFFLINE)
+    _put_states(cluster, tp, row, offline, ReplicaState.OFFLINE)
 
 
 async def begin_new_replicas(
@@ -125,10 +129,6 @@ async def begin_new_replicas(
     """NewReplica: told the leadership with isNew, so that the broker may create the log."""
     for chunk in mapping_chunks(replicas):
         for tp, brokers in chunk.items():
-            row = cluster.rows[tp]
-            absent = tuple(b for b in brokers if row.replica_state(b) is ReplicaState.NON_EXISTENT)
-            if absent:
-                _put_states(cluster, tp, row, absent, ReplicaState.NEW)
             tell_leadership(cluster, outbox, tp, brokers, is_new=True)
         await flush(cluster, outbox)
 

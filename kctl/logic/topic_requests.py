@@ -6,7 +6,7 @@ sent.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kctl.logic import deletion
 from kctl.logic.partitions import initialize_partitions
@@ -41,6 +41,8 @@ from kctl.model.rows import Assignment, Replicas
 NAME = re.compile(r"[a-zA-Z0-9._-]+")
 NAME_MAX = 249
 DEFAULT = -1
+PARTITIONS_MAX = 200_000
+"""More do not fit into a topic's znode; asked for two billion, the answer must not take hours."""
 
 
 # -- CreateTopics ----------------------------------------------------------------------------
@@ -56,7 +58,7 @@ async def on_create_topics(cluster: ClusterState, event: CreateTopics, outbox: O
             error = ApiError(KafkaError.INVALID_REQUEST, f"{topic.name} is named twice")
             results[topic.name] = CreatedTopic(topic.name, error)
             continue
-        outcome = await _plan(cluster, topic, marked)
+        outcome = await _plan(cluster, topic, marked, accepted)
         if isinstance(outcome, ApiError):
             results[topic.name] = CreatedTopic(topic.name, outcome)
         else:
@@ -71,7 +73,7 @@ async def on_create_topics(cluster: ClusterState, event: CreateTopics, outbox: O
 
 
 async def _plan(
-    cluster: ClusterState, topic: NewTopic, marked: Mapping[str, None]
+    cluster: ClusterState, topic: NewTopic, marked: Mapping[str, None], accepted: Iterable[str]
 ) -> dict[int, Replicas] | ApiError:
     """Kafka's checks in Kafka's order; the assignment if all of them pass."""
     name = topic.name
@@ -87,7 +89,7 @@ async def _plan(
     assignment = manual_assignment(cluster, manual) if manual else await _place(cluster, topic)
     if isinstance(assignment, ApiError) and not manual:
         return assignment
-    error = _bad_name(cluster, name, marked)
+    error = _bad_name(cluster, name, marked, accepted)
     if error is not None:
         return error
     if isinstance(assignment, ApiError):
@@ -132,6 +134,8 @@ async def _place(cluster: ClusterState, topic: NewTopic) -> dict[int, Replicas] 
     )
     if partitions <= 0:
         return ApiError(KafkaError.INVALID_PARTITIONS, "the number of partitions must be positive")
+    if partitions > PARTITIONS_MAX:
+        return _too_many(partitions)
     brokers = [cluster.brokers[b] for b in sorted(cluster.live)]
     if factor <= 0 or factor > len(brokers):
         return ApiError(
@@ -140,6 +144,12 @@ async def _place(cluster: ClusterState, topic: NewTopic) -> dict[int, Replicas] 
         )
     start, shift = await Draw(2, len(brokers))
     return _assign(brokers, 0, partitions, factor, (start, shift))
+
+
+def _too_many(partitions: int) -> ApiError:
+    return ApiError(
+        KafkaError.INVALID_PARTITIONS, f"{partitions} are more than {PARTITIONS_MAX} partitions"
+    )
 
 
 def _assign(
@@ -154,7 +164,9 @@ def _assign(
         return ApiError(KafkaError.UNKNOWN_SERVER_ERROR, str(racks))
 
 
-def _bad_name(cluster: ClusterState, name: str, marked: Mapping[str, None]) -> ApiError | None:
+def _bad_name(
+    cluster: ClusterState, name: str, marked: Mapping[str, None], accepted: Iterable[str]
+) -> ApiError | None:
     if name in ("", ".", "..") or len(name) > NAME_MAX or not NAME.fullmatch(name):
         return ApiError(
             KafkaError.INVALID_TOPIC_EXCEPTION,
@@ -165,7 +177,7 @@ def _bad_name(cluster: ClusterState, name: str, marked: Mapping[str, None]) -> A
             KafkaError.TOPIC_ALREADY_EXISTS, f"topic {name} exists, or is being deleted"
         )
     folded = name.replace(".", "_")
-    if any(other.replace(".", "_") == folded for other in cluster.topics):
+    if any(other.replace(".", "_") == folded for other in (*accepted, *cluster.topics)):
         return ApiError(
             KafkaError.INVALID_TOPIC_EXCEPTION,
             f"topic {name} collides with one that differs only in . and _",
@@ -273,6 +285,10 @@ async def _plan_growth(
     if name not in cluster.topics:
         return ApiError(KafkaError.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
     tps = list(cluster.partitions_of(name))
+    if not tps:
+        return ApiError(KafkaError.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} has no partitions")
+    if topic.count > PARTITIONS_MAX:
+        return _too_many(topic.count)
     if any(tp in cluster.reassigning for tp in tps):
         return ApiError(KafkaError.REASSIGNMENT_IN_PROGRESS, f"{name} is being reassigned")
     current = len(tps)

@@ -8,7 +8,7 @@ from kctl.logic.partitions import initialize_partitions
 from kctl.logic.recipients import flush
 from kctl.logic.writing import was_recreated, write_assignments, write_topics
 from kctl.messages.effects import Draw, ListDeletions, ListTopics, ReadTopics, TopicNode
-from kctl.messages.events import PartitionModifications
+from kctl.messages.events import PartitionModifications, TopicDeletion
 from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState
 from kctl.model.codes import Code, Malformed
@@ -41,7 +41,11 @@ async def on_topic_deletion(cluster: ClusterState, outbox: Outbox) -> None:
 async def add_topics(cluster: ClusterState, names: Iterable[str], outbox: Outbox, why: str) -> None:
     """Read, give them ids, keep ourselves out of their assignments, and bring them online."""
     for chunk in chunks(names):
+        unusable = [t for t in chunk if f"/brokers/topics/{t}" in cluster.quarantine]
         added = load_topics(cluster, await ReadTopics(chunk), outbox)
+        if any(topic in added for topic in unusable):
+            # One that was repaired may have been marked for deletion meanwhile.
+            outbox.events.append(TopicDeletion())
         await mint_missing_topic_ids(cluster, outbox, added)
         await repair_assignments(cluster, outbox)
         new = [tp for topic in added for tp in cluster.partitions_of(topic)]
@@ -169,7 +173,7 @@ async def repair_assignments(cluster: ClusterState, outbox: Outbox) -> None:
     unborn: dict[TopicPartition, Assignment] = {}
     for tp in misplaced:
         assignment = cluster.rows[tp].assignment
-        if own in assignment.removing or tp.topic in cluster.deletions:
+        if own in assignment.removing or tp.topic in cluster.deletions or tp in cluster.poisoned:
             continue
         repaired = replace_replica(assignment.target, own, tuple(cluster.live), tp.partition)
         if cluster.rows[tp].leadership is None:

@@ -16,7 +16,8 @@ from kctl.messages.effects import (
     WritePartitions,
     WriteTopics,
 )
-from kctl.messages.outbox import Outbox, Story
+from kctl.messages.events import Retry
+from kctl.messages.outbox import Outbox, StartTimer, Story
 from kctl.model.cluster import ClusterState
 from kctl.model.codes import Code, Malformed
 from kctl.model.names import TopicPartition
@@ -25,6 +26,10 @@ from kctl.model.states import PartitionState
 
 ATTEMPTS_MAX = 5
 """Tries at one row before it is given up; old brokers change ISRs behind the controller's back."""
+
+
+RETRY_TIMER = "retry"
+RETRY_MS = 500
 
 
 @attrs.define
@@ -47,9 +52,18 @@ async def write_leaderships(
     result = Written()
     if not proposals:
         return result
-    codes = await WritePartitions(proposals)
-    doubtful: dict[TopicPartition, Code] = {}
+    allowed: dict[TopicPartition, Leadership] = {}
     for tp, proposal in proposals.items():
+        reason = _refused(cluster, tp, proposal)
+        if reason is None:
+            allowed[tp] = proposal
+        else:
+            result.failed[tp] = reason
+    if not allowed:
+        return result
+    codes = await WritePartitions(allowed)
+    doubtful: dict[TopicPartition, Code] = {}
+    for tp, proposal in allowed.items():
         code = codes.get(tp, Code.UNKNOWN)
         if code is Code.OK:
             _settle(cluster, result, tp, proposal.written(), state)
@@ -60,6 +74,23 @@ async def write_leaderships(
     if doubtful:
         await _read_back(cluster, result, proposals, doubtful, state)
     return result
+
+
+def _refused(cluster: ClusterState, tp: TopicPartition, proposal: Leadership) -> str | None:
+    """A state of a newer controller is not ours to decide on.
+
+    What its own leader asks for leaves the leader epoch as it is, and is no decision of ours.
+    """
+    current = cluster.rows[tp].leadership
+    if current is None or proposal.leader_epoch == current.leader_epoch:
+        return None
+    return _written_by_a_newer_one(cluster, current)
+
+
+def _written_by_a_newer_one(cluster: ClusterState, seen: Leadership) -> str | None:
+    if seen.controller_epoch <= cluster.epoch:
+        return None
+    return f"its state was written by a newer controller, epoch {seen.controller_epoch}"
 
 
 async def _read_back(
@@ -96,11 +127,15 @@ def refresh(
         return f"its state cannot be understood: {seen.reason}"
     if isinstance(seen, Code):
         return f"its state znode could not be read: {seen.value}"
-    if seen.controller_epoch > cluster.epoch:
-        return f"its state was written by a newer controller, epoch {seen.controller_epoch}"
+    newer = _written_by_a_newer_one(cluster, seen)
+    if newer is not None:
+        return newer
     row = cluster.rows[tp]
     if row.leadership != seen:
-        cluster.put(tp, row.led(seen))
+        # One that was New has a history after all.
+        online = cluster.is_online(seen.leader, tp)
+        found = PartitionState.ONLINE if online else PartitionState.OFFLINE
+        cluster.put(tp, row.led(seen, found if row.state is PartitionState.NEW else None))
     return None
 
 
@@ -115,6 +150,11 @@ def _settle(
     after = before.led(leadership, state)
     cluster.put(tp, after)
     result.done[tp] = (before, after)
+
+
+def retry_later(outbox: Outbox) -> None:
+    """Something was given up that must be done in the end: `retry` finds out what."""
+    outbox.timers.append(StartTimer(RETRY_TIMER, RETRY_MS, Retry()))
 
 
 # -- topic znodes ----------------------------------------------------------------------------
@@ -162,6 +202,8 @@ async def write_topics(
             else:
                 failed[topic] = f"the znode of topic {topic} could not be written: {code.value}"
         pending = await _reread_topics(cluster, doubtful, changes, failed) if doubtful else {}
+    if pending:
+        retry_later(outbox)
     for topic in pending:
         failed[topic] = f"the znode of topic {topic} kept changing"
         outbox.tell("topic not written", failed[topic], key=topic)

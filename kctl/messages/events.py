@@ -314,5 +314,10 @@ class SettingsChange(Event):
 
 
 @attrs.frozen
+class Retry(Event):
+    """The timer after which work that was given up is tried again."""
+
+
+@attrs.frozen
 class QuarantineCheck(Event):
     """The timer that looks whether a quarantined znode was repaired."""

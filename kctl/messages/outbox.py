@@ -55,8 +55,6 @@ class Gathered:
     live_brokers_for: dict[BrokerId, None] = attrs.field(factory=dict)
     stop: dict[BrokerId, dict[TopicPartition, bool]] = attrs.field(factory=dict)
     """Value: delete, true once true."""
-    foretold: dict[TopicPartition, Row] = attrs.field(factory=dict)
-    """Rows as a write that follows will make them, where the brokers must be told before it."""
 
     def __bool__(self) -> bool:
         return bool(

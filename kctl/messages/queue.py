@@ -19,6 +19,7 @@ MERGED: tuple[type[ev.Event], ...] = (
     ev.PartitionModifications,
     ev.BrokerModifications,
     ev.QuarantineCheck,
+    ev.Retry,
 )
 GROUPED: tuple[type[ev.Event], ...] = (
     ev.AlterPartitionReceived,

@@ -107,7 +107,8 @@ class ClusterState:
         if broker.id not in self.shutting_down:
             self.live[broker.id] = None
         self.membership += 1
-        self._settle_release()
+        # What brokers answered to ApiVersions counts again once the new one has answered too.
+        self._settle_release(self._registered_release())
 
     def remove_broker(self, broker: BrokerId) -> None:
         del self.brokers[broker]
@@ -116,12 +117,11 @@ class ClusterState:
         self.told.pop(broker, None)
         self.offline_dirs.pop(broker, None)
         self.membership += 1
-        self._settle_release()
+        self._settle_release(max(self.release, self._registered_release()))
 
     def update_broker(self, broker: Broker) -> None:
         self.brokers[broker.id] = broker
         self.membership += 1
-        self._settle_release()
 
     def begin_shutdown(self, broker: BrokerId) -> None:
         self.shutting_down[broker] = None
@@ -129,16 +129,11 @@ class ClusterState:
 
     def raise_release(self, release: Release) -> None:
         """What ApiVersions told about the oldest live broker; registrations tell less."""
-        if self.settings.inter_broker_protocol is None:
-            self.release = max(self._registered_release(), release)
+        self._settle_release(max(self._registered_release(), release))
 
-    def _settle_release(self) -> None:
-        if self.settings.inter_broker_protocol is not None:
-            self.release = self.settings.inter_broker_protocol
-        else:
-            registered = self._registered_release()
-            if registered < ALTER_PARTITION_SINCE or self.release < registered:
-                self.release = registered
+    def _settle_release(self, release: Release) -> None:
+        configured = self.settings.inter_broker_protocol
+        self.release = release if configured is None else configured
 
     def _registered_release(self) -> Release:
         old = any(b.registration_version < 5 for b in self.brokers.values())
@@ -219,8 +214,12 @@ class ClusterState:
             self.unbalanced.pop(tp, None)
 
     def load(self, tp: TopicPartition, row: Row) -> None:
-        """The first true state of a row that was only known by name: no transition, a beginning."""
-        assert self.rows[tp].leadership is None, f"{tp} was loaded already"
+        """The first true state of a row known by name only, or not understood for a while.
+
+        No transition, a beginning.
+        """
+        known = self.rows[tp].leadership is not None
+        assert not known or tp in self.poisoned, f"{tp} was loaded already"
         old = self.rows[tp]
         if tp.topic in self.deletions:
             self._recount(tp.topic, old, row)

@@ -9,6 +9,7 @@
 
 import asyncio
 import enum
+import socket
 import ssl as tls
 import time
 from collections.abc import Callable, Sequence
@@ -108,6 +109,8 @@ class SessionLink:
         self._connection: Connection | None = None
         self._auth_replies_due = 0
         self._failed_in_a_row = 0
+        self._unanswered_in_a_row = 0
+        self._dials: dict[Server, int] = {}
         self._fence: asyncio.TimerHandle | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._state_callbacks: list[Callable[[State], None]] = []
@@ -171,38 +174,41 @@ class SessionLink:
     ) -> Self:
         """Make a session and wait for a server that serves it; the caller closes it."""
         session = cls(connect_string, **options)
-        session._keeper = session._loop.create_task(session._keep_connected())
+        session._start()
         bound_ms = session._asked_timeout_ms if connect_timeout_ms is None else connect_timeout_ms
         try:
             async with asyncio.timeout(bound_ms / 1000):
                 await session._probe()
         except TimeoutError:
+            cause = session.last_error
             await session.close()
             raise NoServers(
-                f"no server of {connect_string} served us within {bound_ms} ms"
-                f" (last: {session.last_error!r})"
-            ) from session.last_error
+                f"no server of {connect_string} served us within {bound_ms} ms (last: {cause!r})"
+            ) from cause
         except BaseException:
             await session.close()
             raise
         return session
 
+    def _start(self) -> None:
+        self._keeper = self._loop.create_task(self._keep_connected())
+        self._keeper.add_done_callback(self._on_keeper_done)
+
     async def close(self) -> None:
         """End the session: at the server too, if it can be reached, so ephemerals go at once."""
-        if self._state is State.CONNECTED and self._connection is not None:
-            connection = self._connection
-            bound_s = min(CLOSE_BOUND_S, self._timeout_s)
-            try:
-                async with asyncio.timeout(bound_s):
-                    await connection.request(wire.Request(wire.Op.CLOSE, b"", lambda _: None))
-            except (TimeoutError, ConnectionLoss):
-                pass  # the server will expire it
-            finally:
-                self._end(State.CLOSED)
-        self._end(State.CLOSED)
-        keeper, self._keeper = self._keeper, None
+        try:
+            if self._state is State.CONNECTED and self._connection is not None:
+                request = wire.Request(wire.Op.CLOSE, b"", lambda _: None)
+                async with asyncio.timeout(min(CLOSE_BOUND_S, self._timeout_s)):
+                    await self._connection.request(request)
+        except (TimeoutError, ConnectionLoss):
+            pass  # the server will expire it
+        finally:
+            self._end(State.CLOSED)
+            keeper, self._keeper = self._keeper, None
+            if keeper is not None:
+                keeper.cancel()
         if keeper is not None:
-            keeper.cancel()
             await asyncio.wait([keeper])
 
     # --- for the requests ------------------------------------------------------------------------
@@ -237,19 +243,23 @@ class SessionLink:
                 backoff = min(BACKOFF_MIN_S * 2 ** min(round_number - 1, 10), BACKOFF_MAX_S)
                 await asyncio.sleep(backoff * self._rng.uniform(0.5, 1.0))
             server = self._dial_order.first
-            connection = await self._dial(server, round_number)
+            connection = await self._dial(server)
             self._dial_order.failed(server)
             self._failed_in_a_row += 1
-            if connection is not None and self._clock() - connection.made_at > self._timeout_s / 3:
-                # It served for a while; a server that drops us at once counts as failed.
-                self._failed_in_a_row = 0
+            self._unanswered_in_a_row += 1
+            if connection is not None:
+                self._unanswered_in_a_row = 0
+                if self._clock() - connection.made_at > self._timeout_s / 3:
+                    # It served for a while; a server that drops us at once counts as failed.
+                    self._failed_in_a_row = 0
 
-    async def _dial(self, server: Server, round_number: int) -> Connection | None:
+    async def _dial(self, server: Server) -> Connection | None:
         """Try one server, and stay until its connection ends; None if it gave no session."""
         # All servers can be tried once in the third of the timeout that is left after a silence.
         # A slow ensemble gets longer with each round.
         share_s = max(self._timeout_s / 3 / len(self._dial_order), DIAL_BOUND_MIN_S)
-        bound_s = min(share_s * 2 ** min(round_number, 10), max(self._timeout_s, share_s))
+        rounds = min(self._unanswered_in_a_row // len(self._dial_order), 10)
+        bound_s = min(share_s * 2**rounds, max(self._timeout_s, share_s))
         connection = Connection(
             self,
             self._clock,
@@ -262,14 +272,10 @@ class SessionLink:
         try:
             try:
                 async with asyncio.timeout(bound_s):
-                    await self._loop.create_connection(
-                        lambda: connection, server.host, server.port, ssl=self._ssl
-                    )
+                    await self._open_transport(server, connection)
                     await asyncio.wait([connection.settled])
-            except (
-                OSError,
-                UnicodeError,
-            ) as error:  # refused, unreachable, TLS, timed out, no name
+            # Refused, unreachable, no TLS, too late, no such name: a failed try, nothing more.
+            except (OSError, UnicodeError) as error:
                 if not connection.established:
                     connection.drop(error)
                     return None
@@ -278,6 +284,26 @@ class SessionLink:
         finally:
             connection.drop(ConnectionResetError("given up"))
 
+    async def _open_transport(self, server: Server, connection: Connection) -> None:
+        """Connect to any address of the server's name, each time beginning with the next one."""
+        found = await self._loop.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
+        first = self._dials.get(server, 0) % len(found)
+        self._dials[server] = self._dials.get(server, 0) + 1
+        name = server.host if self._ssl is not None else None
+        errors: list[OSError] = []
+        for *_, address in found[first:] + found[:first]:
+            try:
+                await self._loop.create_connection(
+                    lambda: connection, *address[:2], ssl=self._ssl, server_hostname=name
+                )
+            except TimeoutError:
+                raise
+            except OSError as error:
+                errors.append(error)
+            else:
+                return
+        raise errors[-1]
+
     async def _probe(self) -> None:
         """Find out once whether the servers know the requests that came with 3.6.
 
@@ -285,7 +311,8 @@ class SessionLink:
         """
         while True:
             await self.wait_connected()
-            connection = await self._served_by()
+            connection = self._connection
+            assert connection is not None
             try:
                 await connection.request(multi_get_data(["/"]))
             except Unimplemented:
@@ -360,16 +387,24 @@ class SessionLink:
 
     def on_connection_lost(self, connection: Connection, reason: Exception) -> None:
         """Keep what the session needs of it."""
-        if connection is not self._connection:
-            if not connection.established:
-                self.last_error = reason
-            return
         self.last_error = reason
+        if connection is not self._connection:
+            return
         self._last_zxid = self.last_zxid
         self._vouched_at = max(self._vouched_at, connection.vouched_at)
         self._connection = None
         if self._state is State.CONNECTED:
+            self._check_clock()
+        if self._state is State.CONNECTED:
             self._become(State.SUSPENDED)
+
+    def _on_keeper_done(self, keeper: asyncio.Task[None]) -> None:
+        """Only a bug ends the task with an exception; a session that nobody keeps must not linger."""
+        if not keeper.cancelled() and (error := keeper.exception()) is not None:
+            self._loop.call_exception_handler(
+                {"message": "a ZooKeeper session cannot be kept", "exception": error}
+            )
+            self._end(State.EXPIRED)
 
     # --- state -----------------------------------------------------------------------------------
 

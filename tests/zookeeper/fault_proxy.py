@@ -46,6 +46,11 @@ class FaultProxy:
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
+    @property
+    def open_connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._writers) // 2
+
     # --- faults ----------------------------------------------------------------------------------
 
     async def listen(self) -> None:
@@ -92,7 +97,6 @@ class FaultProxy:
             self.refuse_next -= 1
             _reset(writer)
             return
-        delay_s, self.delay_next_s = max(self.delay_next_s, self.delay_all_s), 0.0
         await self._flow.wait()
         try:
             far_reader, far_writer = await asyncio.open_connection(HOST, self.target_port)
@@ -102,8 +106,8 @@ class FaultProxy:
         self._writers |= {writer, far_writer}
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._pump(reader, far_writer, number, 0.0))
-                group.create_task(self._pump(far_reader, writer, None, delay_s))
+                group.create_task(self._pump(reader, far_writer, number, answers=False))
+                group.create_task(self._pump(far_reader, writer, number, answers=True))
         except asyncio.CancelledError:
             pass  # only the end of the proxy cancels; the stream's own callback must not log it
         finally:
@@ -115,16 +119,18 @@ class FaultProxy:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        number: int | None,
-        delay_s: float,
+        number: int,
+        *,
+        answers: bool,
     ) -> None:
+        first = True
         try:
             while data := await reader.read(1 << 16):
-                if delay_s:
-                    await asyncio.sleep(delay_s)
-                    delay_s = 0.0
+                if answers and first:
+                    await asyncio.sleep(self._delay_of(number))
+                first = False
                 await self._flow.wait()
-                if number is not None:
+                if not answers:
                     self.bytes_to_server[number] += data
                 writer.write(data)
                 await writer.drain()
@@ -133,6 +139,13 @@ class FaultProxy:
         finally:
             await self._flow.wait()
             writer.close()
+
+    def _delay_of(self, number: int) -> float:
+        # aiozk asks a server for its mode on a connection of its own before it asks for a session.
+        if self.bytes_to_server[number].startswith(b"srvr"):
+            return 0.0
+        delay_s, self.delay_next_s = max(self.delay_next_s, self.delay_all_s), 0.0
+        return delay_s
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

@@ -151,11 +151,10 @@ async def test_another_session_is_never_taken_for_ours() -> None:
     numbers: list[int] = []
     server = await asyncio.start_server(serve, HOST, 0)
     address = f"{HOST}:{server.sockets[0].getsockname()[1]}"
-    async with Session.open(address) as session:
+    async with server, Session.open(address) as session:
         record = Record(session)
         await record.until(lambda record: State.EXPIRED in record.states)
         assert session.session_id == 1
-    server.close()
 
 
 async def test_something_else_answers_on_the_port() -> None:
@@ -165,9 +164,9 @@ async def test_something_else_answers_on_the_port() -> None:
 
     server = await asyncio.start_server(serve, HOST, 0)
     address = f"{HOST}:{server.sockets[0].getsockname()[1]}"
-    with pytest.raises(NoServers, match="frame of"):
-        await Session.connect(address, connect_timeout_ms=300)
-    server.close()
+    async with server:
+        with pytest.raises(NoServers, match="frame of"):
+            await Session.connect(address, connect_timeout_ms=300)
 
 
 @pytest.mark.zookeeper

@@ -4,11 +4,13 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator, Callable
 from random import Random
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import pytest_asyncio
 
-from kctl.zookeeper.embedded import EmbeddedZooKeeper
+from kctl.zookeeper.embedded import HOST, EmbeddedZooKeeper, free_ports
 from kctl.zookeeper.errors import ConnectionLoss, NoServers, SessionExpired
 from kctl.zookeeper.session import Session, State
 from kctl.zookeeper.wire import CREATOR_ALL_ACL, CreateMode, EventType, Op, WatchEvent, WatchMode
@@ -131,6 +133,28 @@ async def test_a_server_restarts() -> None:
             assert await holder.still_holds()
 
 
+async def test_all_addresses_of_a_name_are_tried(through: str, proxy: FaultProxy) -> None:
+    """A name stands for two addresses, and nobody listens at the first."""
+    loop = asyncio.get_running_loop()
+    (dead,) = free_ports(1)
+    resolve = loop.getaddrinfo
+
+    async def two_addresses(_: str, port: int, **hints: int) -> list[Any]:
+        return [
+            *await resolve(HOST, dead, type=hints["type"]),
+            *await resolve(HOST, port, type=hints["type"]),
+        ]
+
+    session = Session(through.replace(HOST, "zookeeper.test"), timeout_ms=TIMEOUT_MS)
+    session._loop = Mock(wraps=loop, getaddrinfo=two_addresses)
+    session._start()
+    try:
+        await session.wait_connected()
+        assert await session.children("/") == []
+    finally:
+        await session.close()
+
+
 # --- what it says of itself ----------------------------------------------------------------------
 
 
@@ -158,7 +182,7 @@ async def test_expiry_is_final_and_told_once(
     session = holder.session
     twin = Session(through, timeout_ms=TIMEOUT_MS)
     twin._session_id, twin._password = session._session_id, session._password
-    twin._keeper = asyncio.get_running_loop().create_task(twin._keep_connected())
+    twin._start()
     await twin.wait_connected()
     await twin.close()
     await holder.record.until_state(EXPIRED)

@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 from kctl.messages.term import SessionLost
 from kctl.model.codes import Code
-from kctl.zookeeper.client import Client
+from kctl.zookeeper.client import Reader
 from kctl.zookeeper.errors import (
     ConnectionLoss,
     ErrorCode,
@@ -58,7 +58,7 @@ async def reading(call: Callable[[], Awaitable[T]]) -> T:
     raise SessionLost(f"reading was cut off {READ_ATTEMPTS_MAX} times")
 
 
-async def read_many(client: Client, paths: Sequence[str]) -> list[Read]:
+async def read_many(client: Reader, paths: Sequence[str]) -> list[Read]:
     """Each path, or its code."""
     return await reading(lambda: client.read_many(paths))
 

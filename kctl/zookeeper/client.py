@@ -24,8 +24,8 @@ from kctl.zookeeper.multi import Children, Operation, OpResult, Read
 from kctl.zookeeper.wire import ANY_VERSION, OPEN_ACL, Created, CreateMode, Stat, WatchKind
 
 
-class Client(Protocol):
-    """One session. Paths are relative to the chroot."""
+class Reader(Protocol):
+    """One session that only looks. Paths are relative to the chroot."""
 
     @property
     def session_id(self) -> int:
@@ -39,6 +39,22 @@ class Client(Protocol):
 
     async def children(self, path: str, watch: bool = False) -> list[str]:
         """Names of the children."""
+
+    async def read_many(self, paths: Sequence[str]) -> list[Read]:
+        """Data and stat, or a code, for each path. Sets no watches."""
+
+    async def children_many(self, paths: Sequence[str]) -> list[Children]:
+        """Names of the children, or a code, for each path. Sets no watches."""
+
+    async def sync(self, path: str = "/") -> None:
+        """What is read afterwards is as new as the moment of this call."""
+
+    async def remove_watches(self, path: str, kind: WatchKind) -> None:
+        """Take watches back; `NoWatcher` if there is none."""
+
+
+class Client(Reader, Protocol):
+    """One session that writes too."""
 
     async def create(
         self,
@@ -54,15 +70,3 @@ class Client(Protocol):
 
     async def multi(self, operations: Sequence[Operation]) -> list[OpResult]:
         """All or nothing; `MultiError` if it was refused."""
-
-    async def read_many(self, paths: Sequence[str]) -> list[Read]:
-        """Data and stat, or a code, for each path. Sets no watches."""
-
-    async def children_many(self, paths: Sequence[str]) -> list[Children]:
-        """Names of the children, or a code, for each path. Sets no watches."""
-
-    async def sync(self, path: str = "/") -> None:
-        """What is read afterwards is as new as the moment of this call."""
-
-    async def remove_watches(self, path: str, kind: WatchKind) -> None:
-        """Take watches back; `NoWatcher` if there is none."""

@@ -10,7 +10,7 @@ from kctl.model.names import BrokerId, TopicPartition
 from kctl.model.rows import Leadership, Replicas
 from kctl.zookeeper import paths, znodes
 from kctl.zookeeper.calls import code_for, read_many, reading
-from kctl.zookeeper.client import Client
+from kctl.zookeeper.client import Reader
 from kctl.zookeeper.errors import NoAuth, NoNode
 from kctl.zookeeper.multi import Read
 from kctl.zookeeper.parallel import in_parallel
@@ -34,7 +34,7 @@ class Reading:
 
     def __init__(
         self,
-        client: Client,
+        client: Reader,
         controller_id: BrokerId,
         watches: Watches | None,
         in_flight_max: int = IN_FLIGHT_MAX,

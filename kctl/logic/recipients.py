@@ -38,11 +38,12 @@ def tell_leadership(
 ) -> None:
     """LeaderAndIsr to these brokers, and UpdateMetadata to all."""
     gathered = outbox.gathered
+    known = cluster.brokers
     for broker in brokers:
-        if broker not in cluster.brokers:
+        if broker not in known:
             continue
         stopped = gathered.stop.get(broker)
-        if stopped is not None and tp in stopped:
+        if stopped and tp in stopped:
             if stopped[tp]:
                 seal(cluster, outbox)
                 gathered = outbox.gathered
@@ -51,8 +52,8 @@ def tell_leadership(
         orders = gathered.leader_and_isr.get(broker)
         if orders is None:
             gathered.leader_and_isr[broker] = {tp: is_new}
-        else:
-            orders[tp] = is_new or orders.get(tp, False)
+        elif is_new or tp not in orders:
+            orders[tp] = is_new
     gathered.metadata[tp] = None
 
 

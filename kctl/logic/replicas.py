@@ -9,7 +9,13 @@ from collections.abc import Iterable, Mapping
 from kctl.logic.chunks import chunks, mapping_chunks
 from kctl.logic.elections import bumped, removed_from_isr
 from kctl.logic.recipients import flush, stop_replica, tell_leadership
-from kctl.logic.writing import ATTEMPTS_MAX, retry_later, tell_changes, write_leaderships
+from kctl.logic.writing import (
+    ATTEMPTS_MAX,
+    retry_later,
+    states_offline,
+    tell_changes,
+    write_leaderships,
+)
 from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState
 from kctl.model.names import BrokerId, TopicPartition
@@ -88,15 +94,17 @@ async def _take_chunk_offline(
                 if proposal is None and tp not in fenced:
                     proposal = bumped(leadership, leadership.leader, leadership.isr, cluster.epoch)
             if proposal is None:
-                _settle_offline(cluster, outbox, tp, row, replicas[tp])
+                states = cluster.share_states(states_offline(row, replicas[tp]))
+                if states is not row.replica_states:
+                    cluster.put(tp, Row(row.assignment, leadership, row.state, states))
+                _stop(cluster, outbox, tp, cluster.rows[tp], replicas[tp])
             else:
                 proposals[tp] = proposal
-        written = await write_leaderships(cluster, proposals)
-        for tp in written.done:
-            row = cluster.rows[tp]
+        written = await write_leaderships(cluster, proposals, offline=replicas)
+        for tp, (_, row) in written.done.items():
             gone = replicas[tp]
             told[tp] = None
-            _settle_offline(cluster, outbox, tp, row, gone)
+            _stop(cluster, outbox, tp, row, gone)
             tell_leadership(
                 cluster, outbox, tp, [b for b in row.assignment.replicas if b not in gone]
             )
@@ -112,15 +120,13 @@ async def _take_chunk_offline(
     return told
 
 
-def _settle_offline(
+def _stop(
     cluster: ClusterState, outbox: Outbox, tp: TopicPartition, row: Row, gone: Replicas
 ) -> None:
-    """A replica that is deleted already, and only waits to leave the assignment, stays so."""
-    able = (*CAN_GO_OFFLINE, ReplicaState.OFFLINE)
-    offline = tuple(b for b in gone if row.replica_state(b) in able)
-    for broker in offline:
-        stop_replica(cluster, outbox, tp, broker, delete=False)
-    _put_states(cluster, tp, row, offline, ReplicaState.OFFLINE)
+    """Those that are reachable; one that is deleted already needs no word."""
+    for broker in gone:
+        if broker in cluster.brokers and row.replica_state(broker) is ReplicaState.OFFLINE:
+            stop_replica(cluster, outbox, tp, broker, delete=False)
 
 
 async def begin_new_replicas(
@@ -197,10 +203,10 @@ def retire(cluster: ClusterState, outbox: Outbox, tp: TopicPartition, brokers: R
 def _put_states(
     cluster: ClusterState, tp: TopicPartition, row: Row, brokers: Replicas, state: ReplicaState
 ) -> None:
-    changed = row.with_replicas_in(brokers, state)
-    if changed.replica_states != row.replica_states:
-        states = cluster.share_states(changed.replica_states)
-        cluster.put(tp, Row(row.assignment, row.leadership, row.state, states))
+    states = row.states_with(brokers, state)
+    if states != row.replica_states:
+        shared = cluster.share_states(states)
+        cluster.put(tp, Row(row.assignment, row.leadership, row.state, shared))
 
 
 async def tell_everything(

@@ -21,8 +21,8 @@ from kctl.messages.outbox import Outbox, StartTimer, Story
 from kctl.model.cluster import ClusterState
 from kctl.model.codes import Code, Malformed
 from kctl.model.names import TopicPartition
-from kctl.model.rows import Assignment, Leadership, Row
-from kctl.model.states import PartitionState
+from kctl.model.rows import Assignment, Leadership, Replicas, Row
+from kctl.model.states import REPLICA_CAME_FROM, PartitionState, ReplicaState
 
 ATTEMPTS_MAX = 5
 """Tries at one row before it is given up; old brokers change ISRs behind the controller's back."""
@@ -34,8 +34,10 @@ RETRY_MS = 500
 
 @attrs.define
 class Written:
-    """What one attempt came to."""
+    """What one attempt came to, and what the rows that were written enter with it."""
 
+    state: PartitionState | None = None
+    offline: Mapping[TopicPartition, Replicas] | None = None
     done: dict[TopicPartition, tuple[Row, Row]] = attrs.field(factory=dict)
     """Before and after."""
     stale: dict[TopicPartition, None] = attrs.field(factory=dict)
@@ -47,9 +49,14 @@ async def write_leaderships(
     cluster: ClusterState,
     proposals: Mapping[TopicPartition, Leadership],
     state: PartitionState | None = None,
+    offline: Mapping[TopicPartition, Replicas] | None = None,
 ) -> Written:
-    """One attempt for each row; those that were written enter `state`, if one is given."""
-    result = Written()
+    """One attempt for each row.
+
+    Those that were written enter `state`, if one is given, and so do their replicas in `offline`
+    enter OfflineReplica.
+    """
+    result = Written(state, offline)
     if not proposals:
         return result
     allowed: dict[TopicPartition, Leadership] = {}
@@ -66,13 +73,13 @@ async def write_leaderships(
     for tp, proposal in allowed.items():
         code = codes.get(tp, Code.UNKNOWN)
         if code is Code.OK:
-            _settle(cluster, result, tp, proposal.written(), state)
+            _settle(cluster, result, tp, proposal.written())
         elif code is Code.BAD_VERSION or code is Code.UNKNOWN:
             doubtful[tp] = code
         else:
             result.failed[tp] = f"the state znode could not be written: {code.value}"
     if doubtful:
-        await _read_back(cluster, result, proposals, doubtful, state)
+        await _read_back(cluster, result, proposals, doubtful)
     return result
 
 
@@ -98,7 +105,6 @@ async def _read_back(
     result: Written,
     proposals: Mapping[TopicPartition, Leadership],
     doubtful: Mapping[TopicPartition, Code],
-    state: PartitionState | None,
 ) -> None:
     found = await ReadPartitions(tuple(doubtful), sync=Code.UNKNOWN in doubtful.values())
     for tp in doubtful:
@@ -109,7 +115,7 @@ async def _read_back(
             and seen.zk_version == proposal.zk_version + 1
             and seen.same_content(proposal)
         ):
-            _settle(cluster, result, tp, seen, state)
+            _settle(cluster, result, tp, seen)
             continue
         reason = refresh(cluster, tp, seen)
         if reason is None:
@@ -140,16 +146,24 @@ def refresh(
 
 
 def _settle(
-    cluster: ClusterState,
-    result: Written,
-    tp: TopicPartition,
-    leadership: Leadership,
-    state: PartitionState | None,
+    cluster: ClusterState, result: Written, tp: TopicPartition, leadership: Leadership
 ) -> None:
     before = cluster.rows[tp]
-    after = before.led(leadership, state)
+    states = before.replica_states
+    if result.offline is not None:
+        states = cluster.share_states(states_offline(before, result.offline[tp]))
+    entered = before.state if result.state is None else result.state
+    after = Row(before.assignment, leadership, entered, states)
     cluster.put(tp, after)
     result.done[tp] = (before, after)
+
+
+def states_offline(row: Row, brokers: Replicas) -> tuple[ReplicaState, ...]:
+    """With these replicas in Offline; one that waits to leave the assignment, deleted, stays so."""
+    pairs = zip(row.assignment.replicas, row.replica_states, strict=True)
+    offline = ReplicaState.OFFLINE
+    able = REPLICA_CAME_FROM[offline]
+    return tuple([offline if b in brokers and s in able else s for b, s in pairs])
 
 
 def retry_later(outbox: Outbox) -> None:

@@ -5,7 +5,7 @@ doubt it is thrown away and read again, never patched. Dicts stand in for sets t
 their order is the order of insertion and so the same in every process.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -187,26 +187,33 @@ class ClusterState:
         old = self.rows.get(tp)
         if old is None:
             self._index_new(tp, row)
-        else:
-            if old.state is not row.state and old.state not in PARTITION_CAME_FROM[row.state]:
-                raise IllegalTransition(
-                    f"{tp}: partition from {old.state.name} to {row.state.name}"
-                )
-            if old.assignment is not row.assignment or old.replica_states != row.replica_states:
-                self._check_replicas(tp, old, row)
-            if old.assignment is not row.assignment:
-                self._reindex(tp, old, row)
-            if tp.topic in self.deletions:
-                self._recount(tp.topic, old, row)
+            self.rows[tp] = row
+            self._index_state(tp, row)
+            self._index_leader(tp, row)
+            return
+        same_assignment = old.assignment is row.assignment
+        if old.state is not row.state and old.state not in PARTITION_CAME_FROM[row.state]:
+            raise IllegalTransition(f"{tp}: partition from {old.state.name} to {row.state.name}")
+        if not same_assignment or old.replica_states is not row.replica_states:
+            self._check_replicas(tp, old, row)
+        if not same_assignment:
+            self._reindex(tp, old, row)
+        if self.deletions and tp.topic in self.deletions:
+            self._recount(tp.topic, old, row)
         self.rows[tp] = row
-        self._index_states(tp, row)
+        if old.state is not row.state:
+            self._index_state(tp, row)
+        if old.leadership is not row.leadership or not same_assignment:
+            self._index_leader(tp, row)
 
-    def _index_states(self, tp: TopicPartition, row: Row) -> None:
+    def _index_state(self, tp: TopicPartition, row: Row) -> None:
         state = row.state
         if state is PartitionState.ONLINE or state is PartitionState.NON_EXISTENT:
             self.not_online.pop(tp, None)
         else:
             self.not_online[tp] = None
+
+    def _index_leader(self, tp: TopicPartition, row: Row) -> None:
         leadership = row.leadership
         if leadership is not None and leadership.leader != row.assignment.replicas[0]:
             self.unbalanced[tp] = None
@@ -224,7 +231,8 @@ class ClusterState:
         if tp.topic in self.deletions:
             self._recount(tp.topic, old, row)
         self.rows[tp] = row
-        self._index_states(tp, row)
+        self._index_state(tp, row)
+        self._index_leader(tp, row)
 
     def replace_unborn(self, tp: TopicPartition, row: Row) -> None:
         """Another assignment for a partition that has no state yet: nothing of it existed."""
@@ -315,7 +323,7 @@ class ClusterState:
 
     def _check_replicas(self, tp: TopicPartition, old: Row, row: Row) -> None:
         for broker, before, after in _replica_changes(old, row):
-            if after is not before and before not in REPLICA_CAME_FROM[after]:
+            if before not in REPLICA_CAME_FROM[after]:
                 raise IllegalTransition(
                     f"{tp}: replica {broker} from {before.name} to {after.name}"
                 )
@@ -339,15 +347,19 @@ class ClusterState:
             dirs.pop(tp, None)
 
 
-def _replica_changes(old: Row, row: Row) -> Iterator[tuple[BrokerId, ReplicaState, ReplicaState]]:
+def _replica_changes(old: Row, row: Row) -> list[tuple[BrokerId, ReplicaState, ReplicaState]]:
     if old.assignment is row.assignment:
-        yield from zip(row.assignment.replicas, old.replica_states, row.replica_states, strict=True)
-        return
-    for broker, after in zip(row.assignment.replicas, row.replica_states, strict=True):
-        yield broker, old.replica_state(broker), after
-    for broker, before in zip(old.assignment.replicas, old.replica_states, strict=True):
-        if broker not in row.assignment.replicas:
-            yield broker, before, ReplicaState.NON_EXISTENT
+        states = zip(row.assignment.replicas, old.replica_states, row.replica_states, strict=True)
+        return [change for change in states if change[1] is not change[2]]
+    stay = zip(row.assignment.replicas, row.replica_states, strict=True)
+    leave = zip(old.assignment.replicas, old.replica_states, strict=True)
+    changes = [(broker, old.replica_state(broker), after) for broker, after in stay]
+    changes += [
+        (broker, before, ReplicaState.NON_EXISTENT)
+        for broker, before in leave
+        if broker not in row.assignment.replicas
+    ]
+    return [change for change in changes if change[1] is not change[2]]
 
 
 @attrs.define

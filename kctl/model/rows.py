@@ -125,16 +125,15 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     def in_state(self, state: PartitionState) -> "Row":
         return Row(self.assignment, self.leadership, state, self.replica_states)
 
+    def states_with(
+        self, brokers: Container[BrokerId], state: ReplicaState
+    ) -> tuple[ReplicaState, ...]:
+        pairs = zip(self.assignment.replicas, self.replica_states, strict=True)
+        return tuple([state if replica in brokers else old for replica, old in pairs])
+
     def with_replicas_in(self, brokers: Container[BrokerId], state: ReplicaState) -> "Row":
-        return Row(
-            self.assignment,
-            self.leadership,
-            self.state,
-            tuple(
-                state if replica in brokers else old
-                for replica, old in zip(self.assignment.replicas, self.replica_states, strict=True)
-            ),
-        )
+        states = self.states_with(brokers, state)
+        return Row(self.assignment, self.leadership, self.state, states)
 
     def reassigned(self, assignment: Assignment) -> "Row":
         """Another assignment; replicas that stay keep their state, new ones do not exist yet."""

@@ -229,7 +229,9 @@ class Administrators:
             {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas or ())}
             for tp, replicas in self.targets().items()
         ]
-        if entries and self.chance.random() < 0.1:
+        if not entries:
+            return
+        if self.chance.random() < 0.1:
             entries.append({"topic": "never-existed", "partition": 0, "replicas": [1, 2]})
         data = json.dumps({"version": 1, "partitions": entries}).encode()
         self.world.ensemble.try_commit(self.session, Create("/admin/reassign_partitions", data))

@@ -284,7 +284,7 @@ class ModelBroker:
         log, source = self.logs[tp], leader.logs[tp]
         if log.topic_id and source.topic_id and log.topic_id != source.topic_id:
             return
-        if not hosted.cut_back:
+        if not hosted.cut_back or not log.continues(source):
             log.cut(log.in_common(source))
             hosted.cut_back = True
         theirs.ends[self.id] = log.end

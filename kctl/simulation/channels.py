@@ -61,12 +61,14 @@ class Channel:
         self._queue.clear()
 
     def _drop_backlog(self) -> None:
-        """All but the one under way."""
+        """All but the one under way, and what tells of deleted topics: nobody tells that again."""
         self._world.mishap("backlog dropped", f"to broker {self.broker.id}")
-        while len(self._queue) > 1:
-            request = self._queue.pop()
+        first, *rest = self._queue
+        kept = [r for r in rest if isinstance(r, UpdateMetadataRequest) and r.deleted]
+        for request in rest:
             if isinstance(request, StopReplicaRequest):
                 self._owed.update({tp: None for tp, p in request.partitions.items() if p.delete})
+        self._queue = deque((first, *kept))
         self._dropped = True
 
     def _pump(self) -> None:
@@ -99,7 +101,7 @@ class Channel:
             response = Response(KafkaError.UNKNOWN_SERVER_ERROR, {})
         else:
             epoch = epoch_for(request, broker.id)
-            world.safety.delivered(broker, request, self._process)
+            world.safety.delivered(broker, request, epoch, self._process)
             response = broker.apply(request, epoch, self._process.host.id)
             world.note(
                 broker.name,

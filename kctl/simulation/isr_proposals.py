@@ -99,6 +99,7 @@ def send_proposal(broker: "ModelBroker", tp: TopicPartition, hosted: Hosted) -> 
         if broker.incarnation == incarnation and broker.up and hosted.proposal == proposal:
             took_answer(broker, tp, hosted, value)
 
+    world.note(broker.name, f"proposes {asked} to {target.name}", str(tp))
     delay = world.chance.randint(0, 5)
     if world.unlucky(0.05):
         world.mishap("late request", f"AlterPartition of {broker.name}", str(tp))
@@ -123,6 +124,7 @@ def took_answer(
     """As Kafka's leaders: commit, take back, give up until told otherwise, or send again."""
     if not pending(broker, tp, hosted):
         return
+    broker.world.note(broker.name, f"is answered {value}", str(tp))
     result: Leadership | KafkaError | None = None
     if isinstance(value, AlteredPartitions):
         result = value.partitions.get(tp)

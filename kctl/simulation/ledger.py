@@ -85,6 +85,17 @@ def parse_partitions(data: bytes) -> tuple[str | None, dict[int, Assigned] | Non
         return None, None
 
 
+def parse_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    try:
+        found: Any = json.loads(data)
+        return {
+            TopicPartition(entry["topic"], entry["partition"]): tuple(entry["replicas"])
+            for entry in found["partitions"]
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
 def is_unclean(data: bytes) -> bool:
     try:
         found: Any = json.loads(data)
@@ -107,6 +118,8 @@ class Ledger:
         self.marked: dict[str, None] = {}
         self.unclean: dict[str, None] = {}
         self.unclean_default = False
+        self.reassignments: dict[TopicPartition, tuple[int, ...]] = {}
+        """What the last transaction wrote into `/admin/reassign_partitions`."""
         self.controller: int = 0
         """The session that owns `/controller`."""
         self.epoch = 0
@@ -116,6 +129,7 @@ class Ledger:
 
     def apply(self, transaction: Transaction) -> None:
         self.zxid = transaction.zxid
+        self.reassignments = {}
         for change in transaction.changes:
             self._apply(transaction, change)
 
@@ -137,6 +151,8 @@ class Ledger:
             self._set(self.marked, found[1], here=not gone)
         elif found := CONFIG.match(path):
             self._set(self.unclean, found[1], here=not gone and is_unclean(change.data or b""))
+        elif path == "/admin/reassign_partitions" and not gone:
+            self.reassignments = parse_reassignments(change.data or b"")
         elif path == "/config/brokers/<default>":
             self.unclean_default = not gone and is_unclean(change.data or b"")
         elif path == "/controller":

@@ -202,7 +202,14 @@ def caches_right(world: "World") -> Iterator[Problem]:
                 yield Problem("L3", f"{name}: {tp} offline {cached.offline} != {offline}", about)
         for tp in broker.cache:
             gone = tp.topic not in ledger.topics or tp.topic in ledger.marked
-            if gone and tp.topic not in world.removed_by_hand and not is_poisoned(world, tp.topic):
+            # A later controller knows nothing of the topic, and of who did not hear that it is gone.
+            told = world.safety.claims_at_mark.get(tp.topic) == world.safety.claims
+            if (
+                gone
+                and told
+                and tp.topic not in world.removed_by_hand
+                and not is_poisoned(world, tp.topic)
+            ):
                 yield Problem("L3", f"{name} still knows {tp}", (str(tp), tp.topic, name))
 
 
@@ -218,20 +225,18 @@ def replicas_right(world: "World") -> Iterator[Problem]:
     for tp, (assigned, state) in settled_with_state(world):
         for replica in assigned.replicas:
             if up(world, replica, tp):
-                problem = replica_problem(world, world.brokers[replica], tp, state)
+                problem = replica_problem(world.brokers[replica], tp, state)
                 if problem is not None:
                     about = (str(tp), tp.topic, f"broker-{replica}")
                     yield Problem("L3", f"{tp} on broker {replica}: {problem} {state}", about)
         if state.leader != NO_LEADER:
             missing = [b for b in assigned.replicas if up(world, b, tp) and b not in state.isr]
             if missing:
-                about = (str(tp), tp.topic)
-                yield Problem("L3", f"{tp}: {missing} do not get in sync: {state}", about)
+                message = f"{tp}: {missing} do not get in sync: {state}"
+                yield Problem("L3", message, (str(tp), tp.topic))
 
 
-def replica_problem(
-    world: "World", broker: "ModelBroker", tp: TopicPartition, state: State
-) -> str | None:
+def replica_problem(broker: "ModelBroker", tp: TopicPartition, state: State) -> str | None:
     hosted = broker.hosted.get(tp)
     if hosted is None:
         return "it is not hosted;"

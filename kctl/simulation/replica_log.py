@@ -30,5 +30,10 @@ class ReplicaLog:
             i for i, (a, b) in enumerate(zip(self.records, other.records, strict=False)) if a != b
         )
 
+    def continues(self, source: "ReplicaLog") -> bool:
+        """Whether fetching from here is right; else the source's log was lost and began anew."""
+        end = len(self.records)
+        return end == 0 or (end <= source.end and self.records[-1] == source.records[end - 1])
+
     def cut(self, end: int) -> None:
         del self.records[end:]

@@ -81,6 +81,10 @@ class Safety:
         self.told: set[tuple[TopicPartition, State]] = set()
         """Every state that was ever committed, as it may be told."""
         self.assigned: set[tuple[TopicPartition, tuple[int, ...]]] = set()
+        self.targets: dict[TopicPartition, list[tuple[int, ...] | None]] = {}
+        """Replicas that people asked for; None is a cancellation."""
+        self.claims_at_mark: dict[str, int] = {}
+        """How many terms there had been when a topic was marked for deletion."""
         self._orders: dict[tuple[object, ...], tuple[int, int]] = {}
         self._greeted: set[tuple[int, BrokerId, int]] = set()
         self._topics = topic_checks.TopicHistory()
@@ -119,6 +123,11 @@ class Safety:
                 self.unclean_until[topic] = self.world.now
         if default:
             self.unclean_default_until = self.world.now
+        for topic in ledger.marked:
+            if topic not in marked:
+                self.claims_at_mark[topic] = self.claims
+        for tp, target in ledger.reassignments.items():
+            self.targets.setdefault(tp, []).append(target)
         for topic, old in topics.items():
             if topic not in ledger.topics:
                 self.removed.add(topic)
@@ -211,6 +220,9 @@ class Safety:
             if event.election_type is ev.ElectionType.UNCLEAN:
                 everything = self.ledger.states if event.partitions is None else event.partitions
                 self.unclean_asked.update(dict.fromkeys(everything, self.world.now))
+        elif isinstance(event, ev.ApiPartitionReassignment):
+            for tp, target in event.targets.items():
+                self.targets.setdefault(tp, []).append(target)
 
     def answered(self, process: "ControllerProcess", asked: "Asked", value: AnswerValue) -> None:
         if isinstance(value, ControlledShutdownDone) and isinstance(
@@ -237,8 +249,24 @@ class Safety:
                 if order.delete:
                     self._check_deletion(process, request.broker, tp)
             return
+        self._check_greeting(process, request)
         for tp, row in request.rows.items():
             self._check_told(process, tp, row)
+
+    def _check_greeting(
+        self, process: "ControllerProcess", request: LeaderAndIsrRequest | UpdateMetadataRequest
+    ) -> None:
+        """S10: a broker hears of the live brokers before it is told to lead or to follow."""
+        epoch = request.controller_epoch
+        if isinstance(request, UpdateMetadataRequest):
+            self._greeted.update((epoch, b, e) for b, e in request.recipients.items())
+        else:
+            self.check(
+                "S10",
+                (epoch, request.broker, request.broker_epoch) in self._greeted,
+                f"{process.name} tells broker {request.broker} nothing of the live brokers first",
+                f"broker-{request.broker}",
+            )
 
     def _check_told(self, process: "ControllerProcess", tp: TopicPartition, row: Row) -> None:
         leadership = row.leadership
@@ -274,28 +302,22 @@ class Safety:
         )
 
     def delivered(
-        self, broker: "ModelBroker", request: Request, process: "ControllerProcess"
+        self,
+        broker: "ModelBroker",
+        request: Request,
+        meant_for: int,
+        process: "ControllerProcess",
     ) -> None:
-        """S10: the live brokers first, and nothing older after something newer."""
-        greeting = (request.controller_epoch, broker.id, broker.epoch)
-        if isinstance(request, UpdateMetadataRequest):
-            self._greeted.add(greeting)
-        if request.controller_epoch < broker.controller_epoch:
-            return
-        if isinstance(request, LeaderAndIsrRequest):
-            self.check(
-                "S10",
-                greeting in self._greeted or request.broker_epoch != broker.epoch,
-                f"{broker.name} gets LeaderAndIsr before the live brokers of {process.name}",
-                broker.name,
-            )
+        """S10: nothing older after something newer."""
+        if request.controller_epoch < broker.controller_epoch or meant_for < broker.epoch:
+            return  # refused
         if isinstance(request, StopReplicaRequest):
             return
         kind = type(request).__name__
         for tp, row in request.rows.items():
             assert row.leadership is not None
             topic_id: TopicId | None = request.topic_ids.get(tp.topic)
-            key = (kind, *greeting, broker.incarnation, tp, topic_id)
+            key = (kind, process.name, broker.name, broker.incarnation, broker.epoch, tp, topic_id)
             now = (row.leadership.leader_epoch, row.leadership.zk_version)
             before = self._orders.get(key, (-1, -1))
             if topic_id is not None:

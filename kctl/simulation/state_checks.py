@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from kctl.model.names import NO_LEADER, BrokerId, TopicPartition
 from kctl.model.settings import RECOVERY_STATE_SINCE
-from kctl.simulation.ledger import STATE, Ledger, State, TopicRecord
+from kctl.simulation.ledger import STATE, Assigned, Ledger, State, TopicRecord
 from kctl.simulation.zookeeper_tree import Transaction
 
 if TYPE_CHECKING:
@@ -160,12 +160,21 @@ def check_loss(
         and ledger.lives_since(broker, read_before)
         and assigned is not None
         and broker in assigned.target
+        and not shall_leave(safety, tp, broker, assigned)
         and tp.topic not in ledger.marked
         and not is_shutting_down(writer, broker)
         and (broker, epoch, tp) not in safety.offline
         and not has_failed_dir(safety, broker, tp)
     )
     safety.check("S14", not stays, f"{broker} is alive and well: {change}", str(tp))
+
+
+def shall_leave(safety: "Safety", tp: TopicPartition, broker: BrokerId, assigned: Assigned) -> bool:
+    """Somebody asked for replicas without it: it leaves the ISR before the assignment."""
+    return any(
+        broker in assigned.adding if target is None else broker not in target
+        for target in safety.targets.get(tp, ())
+    )
 
 
 def is_shutting_down(writer: "ControllerProcess", broker: BrokerId) -> bool:

@@ -61,6 +61,7 @@ class Watches:
         self._wake = asyncio.Event()
         self._topics: dict[str, int] = {}
         """By path: the version that the core has read or written."""
+        self._sent: dict[str, int] = {}
         self._armed: dict[str, None] = {}
         self._to_verify: dict[str, None] = {}
         self._partitions: dict[str, TopicPartition] = {}
@@ -69,6 +70,7 @@ class Watches:
         """Watches on creation that went off over something else; true: over the deletion."""
         self._configs_due = False
         self._reconnected = False
+        self._at_work = False
 
     # -- what the store tells ----------------------------------------------------------------
 
@@ -78,9 +80,20 @@ class Watches:
             self._to_verify[path] = None
             self._wake.set()
 
-    def topic_written(self, path: str, version: int) -> None:
-        if path in self._topics:
-            self._topics[path] = version
+    def topic_sent(self, path: str, version: int) -> None:
+        """A write of ours will give it this version; its report may come before the reply."""
+        self._sent[path] = version
+
+    def topic_written(self, path: str, landed: bool) -> None:
+        """The outcome. If it was not ours, that version may be somebody else's."""
+        version = self._sent.pop(path, None)
+        if version is None or path not in self._topics:
+            return
+        if landed:
+            self._topics[path] = max(version, self._topics[path])
+        else:
+            self._to_verify[path] = None
+            self._wake.set()
 
     async def watch_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         watched = {paths.partition_state(tp): tp for tp in partitions}
@@ -178,25 +191,37 @@ class Watches:
         except SessionLost:
             return  # whoever keeps the session reports that
 
+    @property
+    def idle(self) -> bool:
+        """Nothing is pending and nothing under way: all that the watches reported was emitted."""
+        return not (self.pending or self._at_work)
+
     async def work(self) -> None:
         """All that is pending."""
-        while self.pending:
-            if self._reconnected:
-                self._reconnected = False
-                await self._look_again()
-            elif self._consumed:
-                path, deleted = self._consumed.popitem()
-                await self._arm_creation(path, deleted)
-            elif self._changed_partitions:
-                changed = list(self._changed_partitions)
-                self._changed_partitions.clear()
-                await in_parallel(map(self._arm_partition, changed), self._in_flight_max)
-            elif self._configs_due:
-                self._configs_due = False
-                await self._configs.look()
-            else:
-                some = list(islice(self._to_verify, CHUNK))
-                await in_parallel(map(self._verify, some), self._in_flight_max)
+        self._at_work = True
+        try:
+            while self.pending:
+                await self._work_on_next()
+        finally:
+            self._at_work = False
+
+    async def _work_on_next(self) -> None:
+        if self._reconnected:
+            self._reconnected = False
+            await self._look_again()
+        elif self._consumed:
+            path, deleted = self._consumed.popitem()
+            await self._arm_creation(path, deleted)
+        elif self._changed_partitions:
+            changed = list(self._changed_partitions)
+            self._changed_partitions.clear()
+            await in_parallel(map(self._arm_partition, changed), self._in_flight_max)
+        elif self._configs_due:
+            self._configs_due = False
+            await self._configs.look()
+        else:
+            some = list(islice(self._to_verify, CHUNK))
+            await in_parallel(map(self._verify, some), self._in_flight_max)
 
     async def _arm(self, path: str) -> None:
         _ = await reading(lambda: self._client.exists(path, watch=True))
@@ -227,7 +252,7 @@ class Watches:
             self._compare(path, stat.version)
 
     def _compare(self, path: str, version: int) -> None:
-        if self._topics.get(path, version) != version:
+        if version not in {self._topics.get(path, version), self._sent.get(path)}:
             self._topics[path] = version
             self._emit(ev.PartitionModifications(path.removeprefix(_TOPIC)))
 

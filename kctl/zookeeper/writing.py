@@ -1,6 +1,6 @@
 """Effects that write, under the fence: each row is a unit of operations, `batches` sends them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from kctl.messages import effects as ef
@@ -42,14 +42,22 @@ class Writing:
     # -- topics and partitions ---------------------------------------------------------------
 
     async def write_topics(self, effect: ef.WriteTopics) -> Mapping[str, Code]:
-        codes = await self._write(
-            (name, (SetData(paths.topic(name), znodes.encode_topic(node), node.zk_version),))
-            for name, node in effect.topics.items()
-        )
-        if self._watches is not None:
+        watches = self._watches
+
+        def units() -> Iterator[tuple[str, Unit]]:
             for name, node in effect.topics.items():
-                if codes[name] is Code.OK:
-                    self._watches.topic_written(paths.topic(name), node.zk_version + 1)
+                path = paths.topic(name)
+                if watches is not None:
+                    watches.topic_sent(path, node.zk_version + 1)
+                yield name, (SetData(path, znodes.encode_topic(node), node.zk_version),)
+
+        codes: dict[str, Code] = {}
+        try:
+            codes = await self._write(units())
+        finally:
+            if watches is not None:
+                for name in effect.topics:
+                    watches.topic_written(paths.topic(name), codes.get(name) is Code.OK)
         return codes
 
     async def create_topic_nodes(self, effect: ef.CreateTopicNodes) -> Mapping[str, Code]:

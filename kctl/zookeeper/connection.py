@@ -221,10 +221,9 @@ class Connection(asyncio.Protocol):
         for body in bodies:
             self._write(AUTH_XID, Op.AUTH, body)
 
-    def write_set_watches(self, opcode: Op, bodies: Sequence[bytes]) -> None:
+    def write_set_watches(self, opcode: Op, body: bytes) -> None:
         """Re-arm watches."""
-        for body in bodies:
-            self._write(SET_WATCHES_XID, opcode, body)
+        self._write(SET_WATCHES_XID, opcode, body)
 
     def drop(self, reason: Exception) -> None:
         """End the connection now: what is in flight or waits to be sent fails, once."""

@@ -184,17 +184,35 @@ class EmbeddedZooKeeper:
 
     def start(self) -> None:
         """Start and wait; on a port of its own choice again if another process took it."""
-        for attempt in range(1, START_ATTEMPTS_MAX + 1):
+        for attempt in range(START_ATTEMPTS_MAX):
             self.spawn()
             try:
-                self.wait_ready()
+                return self.wait_ready()
             except ServerUnavailable:
                 self.kill()
-                if self._fixed_port or self._quorum or attempt == START_ATTEMPTS_MAX:
+                if not self._may_move(attempt):
                     raise
                 self.port = 0
-            else:
-                return
+        return None
+
+    async def start_async(self) -> None:
+        """As `start`. The process is started by this thread, with which it would end."""
+        # Finding the jars may take Maven's time.
+        await asyncio.to_thread(class_path, self.version)
+        for attempt in range(START_ATTEMPTS_MAX):
+            self.spawn()
+            try:
+                return await asyncio.to_thread(self.wait_ready)
+            except ServerUnavailable:
+                self.kill()
+                if not self._may_move(attempt):
+                    raise
+                self.port = 0
+        return None
+
+    def _may_move(self, attempt: int) -> bool:
+        moveable = self._fixed_port is None and not self._quorum
+        return moveable and attempt + 1 < START_ATTEMPTS_MAX
 
     def stop(self) -> None:
         """End it in order, and wait."""
@@ -248,10 +266,7 @@ class EmbeddedZooKeeper:
 
     async def __aenter__(self) -> Self:
         try:
-            # Not in a thread: the server would end with it. Finding the jars may take Maven's time.
-            await asyncio.to_thread(class_path, self.version)
-            self.spawn()
-            await asyncio.to_thread(self.wait_ready)
+            await self.start_async()
         except BaseException:
             self.close()
             raise

@@ -108,6 +108,7 @@ class SessionLink:
         self._vouched_at = 0.0
         self._connection: Connection | None = None
         self._auth_replies_due = 0
+        self._watches_written = False
         self._failed_in_a_row = 0
         self._unanswered_in_a_row = 0
         self._dials: dict[Server, int] = {}
@@ -279,10 +280,26 @@ class SessionLink:
                 if not connection.established:
                     connection.drop(error)
                     return None
+            await self._set_watches(connection)
             await asyncio.wait([connection.ended])
             return connection if connection.established else None
         finally:
             connection.drop(ConnectionResetError("given up"))
+
+    async def _set_watches(self, connection: Connection) -> None:
+        """Arm all watches at the new server; only then is it used for anything else."""
+        for opcode, body in self._watches.set_watches(self._last_zxid):
+            if connection is not self._connection:
+                return
+            connection.write_set_watches(opcode, body)
+            await asyncio.sleep(0)  # 100,000 watches take a while to pack
+        if connection is self._connection:
+            self._watches_written = True
+            self._serve_if_resumed()
+
+    def _serve_if_resumed(self) -> None:
+        if self._watches_written and self._auth_replies_due == 0:
+            self._become(State.CONNECTED)
 
     async def _open_transport(self, server: Server, connection: Connection) -> None:
         """Connect to any address of the server's name, each time beginning with the next one."""
@@ -350,10 +367,8 @@ class SessionLink:
         if self._fence is None:
             self._watch_clock()
         connection.write_auth(self._auth)
-        connection.write_set_watches(*self._watches.set_watches(self._last_zxid))
         self._auth_replies_due = len(self._auth)
-        if not self._auth_replies_due:
-            self._become(State.CONNECTED)
+        self._watches_written = False
 
     def on_auth_reply(self, connection: Connection, err: int) -> None:
         """Served only when all credentials are accepted; a refusal is tried again, with back-off."""
@@ -361,8 +376,7 @@ class SessionLink:
             connection.drop(error_of(err))
             return
         self._auth_replies_due -= 1
-        if self._auth_replies_due == 0:
-            self._become(State.CONNECTED)
+        self._serve_if_resumed()
 
     def on_watch_event(self, event: wire.WatchEvent) -> None:
         """Hand a change on."""

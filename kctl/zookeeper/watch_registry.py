@@ -13,6 +13,7 @@ from kctl.zookeeper.wire import (
     WatchEvent,
     WatchKind,
     WatchMode,
+    pack_string,
     set_watches_body,
 )
 
@@ -70,29 +71,26 @@ class WatchRegistry:
             case _:
                 pass
 
-    def set_watches(self, last_zxid: int) -> tuple[Op, list[bytes]]:
+    def set_watches(self, last_zxid: int) -> Iterator[tuple[Op, bytes]]:
         """The requests that arm everything again, each at most `CHUNK_MAX_BYTES` long.
 
         A change after ``last_zxid`` to something watched once is reported at once; persistent
-        watches are only armed again, so what they missed must be read.
+        watches are only armed again, so what they missed must be read. What changes here between
+        two chunks was armed by an earlier one.
         """
         # Servers before 3.6 know no persistent watches, and no SetWatches2.
         kinds = 5 if self.persistent or self.recursive else 3
         opcode = Op.SET_WATCHES2 if kinds == 5 else Op.SET_WATCHES
-        bodies = [set_watches_body(last_zxid, lists) for lists in self._chunks(kinds)]
-        return opcode, bodies
-
-    def _chunks(self, kinds: int) -> Iterator[list[list[str]]]:
-        lists: list[list[str]] = [[] for _ in range(kinds)]
+        lists: list[list[bytes]] = [[] for _ in range(kinds)]
         size = _FIXED_BYTES
-        for index, watches in enumerate(self._kinds()[:kinds]):
-            for path in watches:
-                needed = 4 + len(path.encode())
-                if size + needed > CHUNK_MAX_BYTES and size > _FIXED_BYTES:
-                    yield lists
+        for index, paths in enumerate([list(kind) for kind in self._kinds()[:kinds]]):
+            for path in paths:
+                packed = pack_string(path)
+                if size + len(packed) > CHUNK_MAX_BYTES and size > _FIXED_BYTES:
+                    yield opcode, set_watches_body(last_zxid, lists)
                     lists = [[] for _ in range(kinds)]
                     size = _FIXED_BYTES
-                lists[index].append(path)
-                size += needed
+                lists[index].append(packed)
+                size += len(packed)
         if size > _FIXED_BYTES:
-            yield lists
+            yield opcode, set_watches_body(last_zxid, lists)

@@ -291,9 +291,13 @@ def read_event(frame: bytes) -> WatchEvent:
     return WatchEvent(EventType(kind), frame[at : at + length].decode("utf-8", "replace"))
 
 
-def set_watches_body(last_zxid: int, kinds: Sequence[Sequence[str]]) -> bytes:
-    """SetWatches with three lists (data, exists, children) or SetWatches2 with two more."""
-    return _LONG.pack(last_zxid) + b"".join(map(pack_strings, kinds))
+def set_watches_body(last_zxid: int, kinds: Sequence[Sequence[bytes]]) -> bytes:
+    """SetWatches with three lists (data, exists, children) or SetWatches2 with two more.
+
+    The paths come from `pack_string`.
+    """
+    lists = [INT.pack(len(paths)) + b"".join(paths) for paths in kinds]
+    return _LONG.pack(last_zxid) + b"".join(lists)
 
 
 # --- requests ------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from aiozk import ACL
 
+from kctl.zookeeper.client import Client
 from kctl.zookeeper.errors import (
     BadVersion,
     ErrorCode,
@@ -27,6 +28,11 @@ from kctl.zookeeper.wire import (
 )
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.asyncio]
+
+
+async def test_the_session_is_a_client_for_the_store(zk: Session) -> None:
+    client: Client = zk
+    assert client.session_id == zk.session_id != 0
 
 
 async def test_a_znode_from_creation_to_deletion(zk: Session) -> None:

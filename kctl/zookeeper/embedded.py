@@ -159,7 +159,7 @@ class EmbeddedZooKeeper:
             f"-Dzookeeper.forceSync={'yes' if self._force_sync else 'no'}",
             # 3.5 reads these only as system properties.
             "-Dzookeeper.admin.enableServer=false",
-            "-Dzookeeper.4lw.commands.whitelist=mntr,ruok,srvr",
+            "-Dzookeeper.4lw.commands.whitelist=conf,mntr,ruok,srvr",
             *self._jvm_options,
             "-cp",
             ":".join(map(str, [self._folder, *jars])),
@@ -175,12 +175,16 @@ class EmbeddedZooKeeper:
     def wait_ready(self) -> None:
         """Block until the server serves; raises with its log if it ends or takes too long."""
         deadline = time.monotonic() + READY_BOUND_S
-        while self.mode() is None:
+        while self.mode() is None or not self._owns_port():
             if not self.running:
                 raise ServerUnavailable(f"the ZooKeeper server ended at its start:\n{self.log()}")
             if time.monotonic() > deadline:
                 raise ServerUnavailable(f"the ZooKeeper server does not serve:\n{self.log()}")
             time.sleep(0.02)
+
+    def _owns_port(self) -> bool:
+        """Whether it is this server that answers, not one that was quicker to take the port."""
+        return str(self._folder) in four_letter_word(self.port, "conf")
 
     def start(self) -> None:
         """Start and wait; on a port of its own choice again if another process took it."""
@@ -289,7 +293,7 @@ class EmbeddedZooKeeper:
             "clientPortAddress": HOST,
             "maxClientCnxns": "0",
             "admin.enableServer": "false",
-            "4lw.commands.whitelist": "mntr,ruok,srvr",
+            "4lw.commands.whitelist": "conf,mntr,ruok,srvr",
             "initLimit": "20",
             "syncLimit": "10",
             **self._settings,

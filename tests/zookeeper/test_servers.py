@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from kctl.zookeeper import jars
-from kctl.zookeeper.embedded import EmbeddedEnsemble, EmbeddedZooKeeper, four_letter_word
+from kctl.zookeeper import embedded, jars
+from kctl.zookeeper.embedded import (
+    EmbeddedEnsemble,
+    EmbeddedZooKeeper,
+    four_letter_word,
+    free_ports,
+)
 from kctl.zookeeper.errors import ConnectionLoss, ErrorCode, MultiError, Unimplemented
 from kctl.zookeeper.jars import ServerUnavailable
 from kctl.zookeeper.multi import Check, Create, SetData
@@ -53,6 +58,16 @@ async def test_data_and_port_outlive_a_restart() -> None:
     assert not folder.exists()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_port_that_is_taken_is_left_to_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another server answers there, which must not be mistaken for ours."""
+    with EmbeddedZooKeeper() as owner:
+        choices = iter([owner.port, *free_ports(1)])
+        monkeypatch.setattr(embedded, "free_ports", lambda _: [next(choices)])
+        with EmbeddedZooKeeper() as other:
+            assert other.port != owner.port
+            assert owner.mode() == other.mode() == "standalone"
 
 
 def gone(pid: int) -> bool:

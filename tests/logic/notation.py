@@ -8,7 +8,7 @@ is partition 0 of topic orders on brokers 1, 2 and 3, led by 1, with 1 and 2 in 
 `isr` all replicas are in sync.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import attrs
@@ -249,3 +249,7 @@ def describe(dispatch: Dispatch) -> str:
             return f"Disconnect {number}"
         case _:
             return type(dispatch).__name__
+
+
+MakeCluster = Callable[..., ClusterState]
+"""The fixture `cluster`."""

@@ -4,7 +4,7 @@
 them answer StopReplicas and lets leaders take caught-up replicas into their ISRs.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -106,7 +106,11 @@ class World:
 
     def told(self, what: str) -> list[str]:
         """The stories of this name so far."""
-        return [s.why if s.key is None else f"{s.key}: {s.why}" for s in self.log.stories if s.what == what]
+        return [
+            s.why if s.key is None else f"{s.key}: {s.why}"
+            for s in self.log.stories
+            if s.what == what
+        ]
 
     # -- what happens --------------------------------------------------------------------------
 
@@ -174,9 +178,7 @@ class World:
         )
         self.callers += 1
         return self.ask(
-            ev.AlterPartitionReceived(
-                self.callers, sender, epoch, version, {tp_of(name): proposal}
-            )
+            ev.AlterPartitionReceived(self.callers, sender, epoch, version, {tp_of(name): proposal})
         )
 
     def settle(self) -> None:
@@ -213,9 +215,7 @@ class World:
                     isr, row.leadership.leader_epoch, row.leadership.zk_version
                 )
                 epoch = self.cluster.brokers[row.leader].epoch
-                yield ev.AlterPartitionReceived(
-                    self.callers, row.leader, epoch, 1, {tp: proposal}
-                )
+                yield ev.AlterPartitionReceived(self.callers, row.leader, epoch, 1, {tp: proposal})
 
     # -- the driver ----------------------------------------------------------------------------
 
@@ -303,3 +303,7 @@ def malformed(path: str, reason: str = "not JSON") -> Malformed:
 
 def notified(**named: Iterable[str]) -> Mapping[str, tuple[TopicPartition, ...]]:
     return {f"/isr_change_notification/{k}": tuple(map(tp_of, v)) for k, v in named.items()}
+
+
+MakeWorld = Callable[..., World]
+"""The fixture `world`."""

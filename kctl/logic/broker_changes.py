@@ -99,9 +99,11 @@ async def on_broker_failure(cluster: ClusterState, ids: list[BrokerId], outbox: 
         cluster.remove_broker(broker)
         outbox.dispatches.append(Disconnect(broker))
     replicas = replicas_on(cluster, ids)
-    fenced = dict.fromkeys(
-        tp for tp, brokers in replicas.items() if all(b in left_properly for b in brokers)
-    )
+    fenced: dict[TopicPartition, None] = {}
+    if left_properly:
+        fenced = dict.fromkeys(
+            tp for tp, brokers in replicas.items() if all(b in left_properly for b in brokers)
+        )
     await replicas_become_offline(cluster, replicas, outbox, why, fenced)
 
 
@@ -113,8 +115,11 @@ async def replicas_become_offline(
     fenced: Mapping[TopicPartition, object],
 ) -> None:
     """Brokers or log dirs are gone: elect new leaders first, then shrink ISRs."""
-    doomed = {tp: bs for tp, bs in replicas.items() if tp.topic in cluster.deletions}
-    others = {tp: bs for tp, bs in replicas.items() if tp.topic not in cluster.deletions}
+    doomed: Mapping[TopicPartition, Replicas] = {}
+    others = replicas
+    if cluster.deletions:
+        doomed = {tp: bs for tp, bs in replicas.items() if tp.topic in cluster.deletions}
+        others = {tp: bs for tp, bs in replicas.items() if tp.topic not in cluster.deletions}
     for chunk in chunks(others):
         for tp in chunk:
             row = cluster.rows[tp]

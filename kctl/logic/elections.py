@@ -109,7 +109,7 @@ def removed_from_isr(
     The last member stays, dead or not: it alone is known to have every acknowledged record. Where
     several go at once they are taken one by one in the order of their ids, as Kafka does.
     """
-    isr = list(leadership.isr)
+    isr = leadership.isr
     leader = leadership.leader
     for broker in sorted(gone):
         if broker not in isr:
@@ -117,7 +117,7 @@ def removed_from_isr(
         if broker == leader:
             leader = NO_LEADER
         if len(isr) > 1:
-            isr.remove(broker)
-    if len(isr) == len(leadership.isr) and leader == leadership.leader:
+            isr = tuple([b for b in isr if b != broker])
+    if isr is leadership.isr and leader == leadership.leader:
         return None
-    return bumped(leadership, leader, tuple(isr), controller_epoch)
+    return bumped(leadership, leader, isr, controller_epoch)

@@ -249,7 +249,7 @@ async def _unclean_topics(
     for tp in tps:
         row = cluster.rows[tp]
         online = cluster.online_replicas(tp, row.assignment.replicas)
-        if online and not any(b in online for b in row.isr):
+        if online and not [b for b in row.isr if b in online]:
             topics[tp.topic] = None
     return await unclean_allowed(cluster, tuple(topics)) if topics else {}
 

@@ -136,12 +136,15 @@ def _seal_leader_and_isr(
 ) -> None:
     all_rows = cluster.rows
     rows: dict[TopicPartition, Row] = {}
+    new: dict[TopicPartition, None] = {}
     leaders: dict[BrokerId, None] = {}
-    for tp in orders:
+    for tp, is_new in orders.items():
         row = all_rows.get(tp)
         if row is not None and row.leadership is not None:
             rows[tp] = row
             leaders[row.leadership.leader] = None
+            if is_new:
+                new[tp] = None
     if not rows:
         return
     outbox.dispatches.append(
@@ -150,7 +153,7 @@ def _seal_leader_and_isr(
             broker_epoch=cluster.brokers[broker].epoch,
             controller_epoch=cluster.epoch,
             rows=rows,
-            new={tp: None for tp, is_new in orders.items() if is_new and tp in rows},
+            new=new,
             topic_ids=_topic_ids(cluster, rows),
             live_leaders=tuple(cluster.brokers[b] for b in leaders if b in cluster.brokers),
         )
@@ -205,14 +208,16 @@ def _offline_replicas(
             if gone:
                 offline[tp] = gone
         return offline
-    # Many rows share an assignment, so liveness is looked up once for each of those.
     live = cluster.live
+    if all(b in live for b, tps in cluster.by_broker.items() if tps):
+        return offline
+    # Many rows share an assignment, so liveness is looked up once for each of those.
     known: dict[Assignment, Replicas] = {}
     for tp, row in rows.items():
         assignment = row.assignment
         cached = known.get(assignment)
         if cached is None:
-            cached = known[assignment] = tuple(b for b in assignment.replicas if b not in live)
+            cached = known[assignment] = tuple([b for b in assignment.replicas if b not in live])
         if cached:
             offline[tp] = cached
     return offline
@@ -240,7 +245,7 @@ def _topic_ids(
     cluster: ClusterState, rows: Mapping[TopicPartition, Row]
 ) -> dict[str, TopicId | None]:
     topics = cluster.topics
-    return {topic: topics[topic].id for topic in dict.fromkeys(tp.topic for tp in rows)}
+    return {topic: topics[topic].id for topic in dict.fromkeys([tp[0] for tp in rows])}
 
 
 def other_brokers(cluster: ClusterState, ids: Iterable[BrokerId]) -> tuple[BrokerId, ...]:

@@ -31,8 +31,11 @@ def replicas_on(
 ) -> dict[TopicPartition, Replicas]:
     found: dict[TopicPartition, Replicas] = {}
     for broker in brokers:
-        for tp in cluster.partitions_on(broker):
-            found[tp] = (*found.get(tp, ()), broker)
+        on_it = cluster.partitions_on(broker)
+        if not found:
+            found = dict.fromkeys(on_it, (broker,))
+        else:
+            found.update((tp, (*found.get(tp, ()), broker)) for tp in on_it)
     return found
 
 
@@ -94,7 +97,7 @@ async def _take_chunk_offline(
                 if proposal is None and tp not in fenced:
                     proposal = bumped(leadership, leadership.leader, leadership.isr, cluster.epoch)
             if proposal is None:
-                states = cluster.share_states(states_offline(row, replicas[tp]))
+                states = states_offline(cluster, row, replicas[tp])
                 if states is not row.replica_states:
                     cluster.put(tp, Row(row.assignment, leadership, row.state, states))
                 _stop(cluster, outbox, tp, cluster.rows[tp], replicas[tp])

@@ -28,6 +28,8 @@ ATTEMPTS_MAX = 5
 """Tries at one row before it is given up; old brokers change ISRs behind the controller's back."""
 
 
+CAN_BE_OFFLINE = REPLICA_CAME_FROM[ReplicaState.OFFLINE]
+
 RETRY_TIMER = "retry"
 RETRY_MS = 500
 
@@ -61,11 +63,12 @@ async def write_leaderships(
         return result
     allowed: dict[TopicPartition, Leadership] = {}
     for tp, proposal in proposals.items():
-        reason = _refused(cluster, tp, proposal)
-        if reason is None:
+        current = cluster.rows[tp].leadership
+        newer = None if current is None else _written_by_a_newer_one(cluster, current)
+        if newer is None or _asked_by_its_leader(current, proposal):
             allowed[tp] = proposal
         else:
-            result.failed[tp] = reason
+            result.failed[tp] = newer
     if not allowed:
         return result
     codes = await WritePartitions(allowed)
@@ -83,15 +86,9 @@ async def write_leaderships(
     return result
 
 
-def _refused(cluster: ClusterState, tp: TopicPartition, proposal: Leadership) -> str | None:
-    """A state of a newer controller is not ours to decide on.
-
-    What its own leader asks for leaves the leader epoch as it is, and is no decision of ours.
-    """
-    current = cluster.rows[tp].leadership
-    if current is None or proposal.leader_epoch == current.leader_epoch:
-        return None
-    return _written_by_a_newer_one(cluster, current)
+def _asked_by_its_leader(current: Leadership | None, proposal: Leadership) -> bool:
+    """It leaves the leader epoch as it is, and is no decision of ours."""
+    return current is not None and proposal.leader_epoch == current.leader_epoch
 
 
 def _written_by_a_newer_one(cluster: ClusterState, seen: Leadership) -> str | None:
@@ -151,19 +148,21 @@ def _settle(
     before = cluster.rows[tp]
     states = before.replica_states
     if result.offline is not None:
-        states = cluster.share_states(states_offline(before, result.offline[tp]))
+        states = states_offline(cluster, before, result.offline[tp])
     entered = before.state if result.state is None else result.state
     after = Row(before.assignment, leadership, entered, states)
     cluster.put(tp, after)
     result.done[tp] = (before, after)
 
 
-def states_offline(row: Row, brokers: Replicas) -> tuple[ReplicaState, ...]:
+def states_offline(cluster: ClusterState, row: Row, brokers: Replicas) -> tuple[ReplicaState, ...]:
     """With these replicas in Offline; one that waits to leave the assignment, deleted, stays so."""
-    pairs = zip(row.assignment.replicas, row.replica_states, strict=True)
-    offline = ReplicaState.OFFLINE
-    able = REPLICA_CAME_FROM[offline]
-    return tuple([offline if b in brokers and s in able else s for b, s in pairs])
+    states = row.replica_states
+    for broker in brokers:
+        at = row.assignment.replicas.index(broker)
+        if states[at] in CAN_BE_OFFLINE:
+            states = (*states[:at], ReplicaState.OFFLINE, *states[at + 1 :])
+    return cluster.share_states(states)
 
 
 def retry_later(outbox: Outbox) -> None:

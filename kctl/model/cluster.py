@@ -5,7 +5,8 @@ doubt it is thrown away and read again, never patched. Dicts stand in for sets t
 their order is the order of insertion and so the same in every process.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 import attrs
 
@@ -147,8 +148,8 @@ class ClusterState:
     def online_replicas(self, tp: TopicPartition, replicas: Replicas) -> Replicas:
         live = self.live
         if self.offline_dirs:
-            return tuple(b for b in replicas if self.is_online(b, tp))
-        return tuple(b for b in replicas if b in live)
+            return tuple([b for b in replicas if self.is_online(b, tp)])
+        return tuple([b for b in replicas if b in live])
 
     # -- topics -----------------------------------------------------------------------------
 
@@ -194,8 +195,10 @@ class ClusterState:
         same_assignment = old.assignment is row.assignment
         if old.state is not row.state and old.state not in PARTITION_CAME_FROM[row.state]:
             raise IllegalTransition(f"{tp}: partition from {old.state.name} to {row.state.name}")
-        if not same_assignment or old.replica_states is not row.replica_states:
-            self._check_replicas(tp, old, row)
+        if not same_assignment:
+            _check_replicas(tp, old, row)
+        elif not _may_follow(old.replica_states, row.replica_states):
+            _check_replicas(tp, old, row)
         if not same_assignment:
             self._reindex(tp, old, row)
         if self.deletions and tp.topic in self.deletions:
@@ -321,13 +324,6 @@ class ClusterState:
         for broker in row.assignment.replicas:
             self.by_broker.setdefault(broker, {})[tp] = None
 
-    def _check_replicas(self, tp: TopicPartition, old: Row, row: Row) -> None:
-        for broker, before, after in _replica_changes(old, row):
-            if before not in REPLICA_CAME_FROM[after]:
-                raise IllegalTransition(
-                    f"{tp}: replica {broker} from {before.name} to {after.name}"
-                )
-
     def _recount(self, topic: str, old: Row, row: Row) -> None:
         counts = self.deletions[topic].counts
         for state in old.replica_states:
@@ -347,19 +343,25 @@ class ClusterState:
             dirs.pop(tp, None)
 
 
-def _replica_changes(old: Row, row: Row) -> list[tuple[BrokerId, ReplicaState, ReplicaState]]:
-    if old.assignment is row.assignment:
-        states = zip(row.assignment.replicas, old.replica_states, row.replica_states, strict=True)
-        return [change for change in states if change[1] is not change[2]]
-    stay = zip(row.assignment.replicas, row.replica_states, strict=True)
-    leave = zip(old.assignment.replicas, old.replica_states, strict=True)
-    changes = [(broker, old.replica_state(broker), after) for broker, after in stay]
-    changes += [
-        (broker, before, ReplicaState.NON_EXISTENT)
-        for broker, before in leave
-        if broker not in row.assignment.replicas
-    ]
-    return [change for change in changes if change[1] is not change[2]]
+@lru_cache(maxsize=4_096)
+def _may_follow(before: tuple[ReplicaState, ...], after: tuple[ReplicaState, ...]) -> bool:
+    """Whether the same replicas may go from these states to those; a few pairs make up all."""
+    pairs = zip(before, after, strict=True)
+    return all(old is new or old in REPLICA_CAME_FROM[new] for old, new in pairs)
+
+
+def _check_replicas(tp: TopicPartition, old: Row, row: Row) -> None:
+    for broker, before, after in _replica_changes(old, row):
+        if after is not before and before not in REPLICA_CAME_FROM[after]:
+            raise IllegalTransition(f"{tp}: replica {broker} from {before.name} to {after.name}")
+
+
+def _replica_changes(old: Row, row: Row) -> Iterator[tuple[BrokerId, ReplicaState, ReplicaState]]:
+    for broker, after in zip(row.assignment.replicas, row.replica_states, strict=True):
+        yield broker, old.replica_state(broker), after
+    for broker, before in zip(old.assignment.replicas, old.replica_states, strict=True):
+        if broker not in row.assignment.replicas:
+            yield broker, before, ReplicaState.NON_EXISTENT
 
 
 @attrs.define

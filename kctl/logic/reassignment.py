@@ -357,6 +357,15 @@ def _validate(
 
 
 def _bad_replicas(cluster: ClusterState, row: Row | None, target: Replicas) -> str | None:
+    reason = _nonsense(cluster, target)
+    if reason is not None:
+        return reason
+    origin = () if row is None else row.assignment.origin
+    missing = [b for b in target if b not in origin and b not in cluster.live]
+    return f"brokers {missing} are not alive" if missing else None
+
+
+def _nonsense(cluster: ClusterState, target: Replicas) -> str | None:
     if not target:
         return "the replica list is empty"
     if len(set(target)) != len(target):
@@ -366,48 +375,51 @@ def _bad_replicas(cluster: ClusterState, row: Row | None, target: Replicas) -> s
     own = cluster.settings.controller_id
     if own in target:
         return f"{own} is the controller and never a replica"
-    origin = () if row is None else row.assignment.origin
-    missing = [b for b in target if b not in origin and b not in cluster.live]
-    if missing:
-        return f"brokers {missing} are not alive"
     return None
 
 
-async def on_zk_reassignment(cluster: ClusterState, outbox: Outbox) -> None:
-    """The znode of old tools. Dead targets are accepted and waited for; nonsense is dropped."""
+async def on_zk_reassignment(
+    cluster: ClusterState, outbox: Outbox
+) -> Mapping[TopicPartition, Assignment]:
+    """The znode of old tools. Dead targets are accepted and waited for; nonsense is dropped.
+
+    What it asked for, as far as it makes sense.
+    """
     node = await ReadReassignments()
     if isinstance(node, Malformed):
         if cluster.quarantine.get(node.path) != node.reason:
             outbox.tell("quarantined", node.reason, key=node.path)
         cluster.quarantine[node.path] = node.reason
-        return
+        return {}
     cluster.heal(NODE)
     if isinstance(node, Code):
-        return
+        return {}
     wanted: dict[TopicPartition, Assignment] = {}
     refused: dict[TopicPartition, None] = {}
     for tp, target in node.items():
         row = cluster.rows.get(tp)
-        own = cluster.settings.controller_id
-        sound = bool(target) and len(set(target)) == len(target) and min(target) >= 0
-        if row is None or tp.topic in cluster.deletions or not sound or own in target:
+        reason = _nonsense(cluster, target)
+        if row is None or tp.topic in cluster.deletions:
+            reason = "there is no such partition, or its topic is being deleted"
+        if row is None or reason is not None:
             refused[tp] = None
-            outbox.tell("reassignment refused", f"no such partition, or {target}", key=str(tp))
+            outbox.tell("reassignment refused", reason or "", key=str(tp))
         else:
             wanted[tp] = row.assignment.reassign_to(target)
     failed = await reassign(cluster, wanted, outbox)
     refused.update(dict.fromkeys(failed))
     if refused:
         await _drop_from_admin_node(dict.fromkeys(refused), outbox)
+    return wanted
 
 
 async def resume(cluster: ClusterState, outbox: Outbox) -> None:
     """At failover: the znode first, it wins; then whatever the topic znodes say is under way."""
-    under_way = list(cluster.reassigning)
-    await on_zk_reassignment(cluster, outbox)
+    named = await on_zk_reassignment(cluster, outbox)
+    under_way = [tp for tp in cluster.reassigning if tp not in named]
     for tp in under_way:
         deletion.hold_for_reassignment(cluster, tp.topic, outbox)
-    await advance(cluster, [tp for tp in under_way if tp in cluster.reassigning], outbox)
+    await advance(cluster, under_way, outbox)
 
 
 async def resume_on_brokers(cluster: ClusterState, ids: Iterable[BrokerId], outbox: Outbox) -> None:

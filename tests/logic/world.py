@@ -264,7 +264,7 @@ class World:
         for event in outbox.events:
             self.queue.put(event)
         for items in (outbox.dispatches, outbox.answers, outbox.stories, outbox.timers):
-            items.clear()  # type: ignore[attr-defined]
+            items.clear()
         outbox.events.clear()
 
     def run_to(self, event: ev.Event, effects: int) -> Recorded:

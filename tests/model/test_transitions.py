@@ -3,6 +3,8 @@
 The tables of Kafka are written out here once more, by hand, so that a slip in one shows.
 """
 
+from typing import TypeAlias
+
 import pytest
 
 from kctl.model.cluster import ClusterState
@@ -17,7 +19,8 @@ from kctl.model.states import (
     ReplicaState,
 )
 
-P, R = PartitionState, ReplicaState
+P: TypeAlias = PartitionState
+R: TypeAlias = ReplicaState
 TP = TopicPartition("t", 0)
 
 PARTITIONS_MAY = {

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import kctl
+from kctl.cli import questions
 
 app = typer.Typer(
     name="kctl",
@@ -26,6 +27,9 @@ def version(
 ) -> None:
     """Print the version of kctl."""
     typer.echo(json.dumps({"version": kctl.__version__}) if as_json else kctl.__version__)
+
+
+questions.register(app)
 
 
 def main() -> None:

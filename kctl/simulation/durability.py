@@ -84,12 +84,13 @@ class Durability:
             if old is not None and new.leader not in {old.leader, NO_LEADER}:
                 if new.leader not in old.isr:
                     self._excuse(tp)  # unclean: S6 says whether that was right
-                else:
+                elif new.leader not in tainted:
+                    # One that lost its log just now is not believed in for long: its epoch differs.
                     self._check_leader(tp, new)
 
     def _check_leader(self, tp: TopicPartition, state: State) -> None:
         safety = self._safety
-        if self._born.get(tp) != safety.ledger.born(tp.topic):
+        if self._born.get(tp) != safety.ledger.born(tp.topic) or tp.topic in safety.ledger.marked:
             return
         missing = self.missing(tp, state.leader, self._acked.get(tp, {}))
         safety.check(

@@ -88,6 +88,7 @@ def send_proposal(broker: "ModelBroker", tp: TopicPartition, hosted: Hosted) -> 
     def event(caller: ev.Caller) -> ev.Event:
         if by_id:
             assert topic_id is not None
+            world.topic_names[topic_id] = tp.topic
             return ev.AlterPartitionReceived(
                 caller, broker.id, broker.epoch, 3, by_id={(topic_id, tp.partition): asked}
             )

@@ -52,6 +52,8 @@ def cluster_of(world: "World") -> ClusterState | None:
 
 def is_poisoned(world: "World", topic: str) -> bool:
     """Some znode of the topic cannot be used: nothing is claimed about it until it is repaired."""
+    if topic in world.safety.topics.forgotten:
+        return True  # brokers refuse another id than the one in their logs
     paths = (f"/brokers/topics/{topic}", f"/config/topics/{topic}")
     return any(p in paths or p.startswith(f"{paths[0]}/") for p in world.poison)
 

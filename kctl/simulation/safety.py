@@ -87,7 +87,7 @@ class Safety:
         """How many terms there had been when a topic was marked for deletion."""
         self._orders: dict[tuple[object, ...], tuple[int, int]] = {}
         self._greeted: set[tuple[int, BrokerId, int]] = set()
-        self._topics = topic_checks.TopicHistory()
+        self.topics = topic_checks.TopicHistory()
         self._records = 0
         self.blocks: list[tuple[int, int]] = []
         self.removed: set[str] = set()
@@ -131,7 +131,7 @@ class Safety:
         for topic, old in topics.items():
             if topic not in ledger.topics:
                 self.removed.add(topic)
-            self._topics.check(self, topic, old, ledger.topics.get(topic), writer, marked)
+            self.topics.check(self, topic, old, ledger.topics.get(topic), writer, marked)
         for tp, before in states.items():
             state_checks.check(self, tp, before, writer, marked)
         state_checks.check_membership(self, states, topics)
@@ -200,11 +200,10 @@ class Safety:
     def asked(self, process: "ControllerProcess", event: ev.Event) -> None:
         self.world.note(process.name, f"is asked: {event}")
         if isinstance(event, ev.AlterPartitionReceived):
-            names = {(r.id, p): name for name, r in self.ledger.topics.items() for p in parts(r)}
+            names = self.world.topic_names
             by_id = {
-                TopicPartition(names[key], key[1]): proposal
-                for key, proposal in event.by_id.items()
-                if key in names
+                TopicPartition(names[topic_id], partition): proposal
+                for (topic_id, partition), proposal in event.by_id.items()
             }
             for tp, asked in {**event.partitions, **by_id}.items():
                 self.proposals.add(
@@ -348,11 +347,6 @@ class Safety:
             "S15", not counted_on, f"broker {broker} deleted {tp} while in its ISR {state}", str(tp)
         )
         self.durability.deleted(broker, tp)
-
-
-def parts(record: object) -> tuple[int, ...]:
-    partitions = getattr(record, "partitions", None)
-    return tuple(partitions or ())
 
 
 def needs_fence(change: Change) -> bool:

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from kctl.messages.events import LeaderAndIsrResponseReceived
+from kctl.model.codes import KafkaError
 from kctl.model.names import NO_LEADER, BrokerId, TopicPartition
 from kctl.model.settings import RECOVERY_STATE_SINCE
 from kctl.simulation.ledger import STATE, Assigned, Ledger, State, TopicRecord
@@ -164,7 +166,7 @@ def check_loss(
         and tp.topic not in ledger.marked
         and not is_shutting_down(writer, broker)
         and (broker, epoch, tp) not in safety.offline
-        and not has_failed_dir(safety, broker, tp)
+        and not has_failed_dir(safety, writer, broker, tp)
     )
     safety.check("S14", not stays, f"{broker} is alive and well: {change}", str(tp))
 
@@ -182,9 +184,16 @@ def is_shutting_down(writer: "ControllerProcess", broker: BrokerId) -> bool:
     return cluster is not None and broker in cluster.shutting_down
 
 
-def has_failed_dir(safety: "Safety", broker: BrokerId, tp: TopicPartition) -> bool:
+def has_failed_dir(
+    safety: "Safety", writer: "ControllerProcess", broker: BrokerId, tp: TopicPartition
+) -> bool:
+    """It has, or the answer that says so is being handled."""
     model = safety.world.brokers.get(broker)
-    return model is not None and tp in model.offline
+    return (model is not None and tp in model.offline) or any(
+        event.broker == broker and event.partition_errors.get(tp) == KafkaError.KAFKA_STORAGE_ERROR
+        for event in writer.handling
+        if isinstance(event, LeaderAndIsrResponseReceived)
+    )
 
 
 def check_unclean(
@@ -218,6 +227,6 @@ def check_unclean(
             and ledger.lives_since(broker, read_before)
             and not is_shutting_down(writer, broker)
             and (broker, epoch, tp) not in safety.offline
-            and not has_failed_dir(safety, broker, tp)
+            and not has_failed_dir(safety, writer, broker, tp)
         )
         safety.check("S6", not there, f"unclean though {broker} is in sync: {change}", str(tp))

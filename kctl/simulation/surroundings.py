@@ -4,7 +4,7 @@ from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING
 
-from kctl.model.names import BrokerId
+from kctl.model.names import BrokerId, TopicId
 from kctl.simulation.scheduler import Scheduler
 from kctl.simulation.trace import Trace
 from kctl.simulation.zookeeper_model import Ensemble
@@ -33,6 +33,8 @@ class Surroundings:
         """Malformed znodes that were put, and what they held before (None: they were not there)."""
         self.removed_by_hand: dict[str, None] = {}
         """Topics that somebody removed behind the controller's back."""
+        self.topic_names: dict[TopicId, str] = {}
+        """Topic ids as leaders used them in their proposals."""
         self.safety: Safety
         self.callers: Callers
 

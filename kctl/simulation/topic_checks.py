@@ -20,11 +20,26 @@ def touched(ledger: Ledger, transaction: Transaction) -> dict[str, TopicRecord |
     }
 
 
+def check_nothing_left(safety: "Safety", topic: str, old: TopicRecord) -> None:
+    """L4: the last znode of a topic goes only when no replica has data of it any more."""
+    for partition, assigned in (old.partitions or {}).items():
+        tp = TopicPartition(topic, partition)
+        for replica in assigned.replicas:
+            broker = safety.world.brokers.get(replica)
+            log = None if broker is None else broker.logs.get(tp)
+            left = log is not None and (log.topic_id is None or log.topic_id == old.id)
+            safety.check("L4", not left, f"{topic} is gone, but not {tp} on {replica}", topic)
+
+
 class TopicHistory:
     def __init__(self) -> None:
         self._ids: dict[str, tuple[str, int]] = {}
         """The topic and the zxid of its creation, by id."""
         self._id_of: dict[tuple[str, int], str] = {}
+        self._dropped: dict[tuple[str, int], int] = {}
+        """When a tool wrote a topic without its id: how many terms there had been."""
+        self.forgotten: dict[str, None] = {}
+        """Topics whose id was gone before a new controller looked: it can only make another."""
 
     def check(
         self,
@@ -40,6 +55,7 @@ class TopicHistory:
                 safety.check(
                     "S15", topic in marked, f"{writer.name} removes the topic {topic}", topic
                 )
+                check_nothing_left(safety, topic, old)
             return
         if new.partitions is None:
             safety.check("S14", writer is None, f"a controller wrote rubbish for {topic}", topic)
@@ -69,8 +85,15 @@ class TopicHistory:
     ) -> None:
         known = self._id_of.get((topic, new.born))
         if known is not None and writer is not None:
-            safety.check("S12", new.id == known, f"{topic}: id {known} became {new.id}", topic)
+            lost = safety.claims > self._dropped.get((topic, new.born), safety.claims)
+            if lost and new.id != known:
+                self.forgotten[topic] = None
+            else:
+                safety.check("S12", new.id == known, f"{topic}: {known} became {new.id}", topic)
+                self._dropped.pop((topic, new.born), None)
+        elif known is not None and new.id is None:
+            self._dropped.setdefault((topic, new.born), safety.claims)
         if new.id is not None:
             owner = self._ids.setdefault(new.id, (topic, new.born))
             safety.check("S12", owner == (topic, new.born), f"{new.id} is used twice", topic)
-            self._id_of.setdefault((topic, new.born), new.id)
+            self._id_of[topic, new.born] = new.id

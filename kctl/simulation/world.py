@@ -109,7 +109,7 @@ class World(Surroundings):
                 host.process.resume()
         for broker in self.brokers.values():
             broker.reachable_after = 0
-            if broker.offline:
+            if broker.offline or self._remove_strays(broker):
                 broker.stop(expire_after=0)
             if not broker.up:
                 broker.start()
@@ -120,6 +120,21 @@ class World(Surroundings):
                 poison.repair(self, self.admin, path)
         self._settle("after healing")
         self.safety.durability.check_all()
+
+    def _remove_strays(self, broker: ModelBroker) -> bool:
+        """Logs of replicas that were removed while nobody could tell the broker, as people do."""
+        topics = self.safety.ledger.topics
+        strays = [
+            tp
+            for tp, log in broker.logs.items()
+            if log.topic_id
+            and tp.topic in topics
+            and topics[tp.topic].id not in {None, log.topic_id}
+        ]
+        for tp in strays:
+            self.note("admin", f"removes a stray log of {broker.name}", str(tp))
+        broker.lose_logs(strays)
+        return bool(strays)
 
     def _settle(self, when: str) -> None:
         """Until everything holds, twice in a row; or it is a violation that it does not."""

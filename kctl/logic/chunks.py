@@ -11,10 +11,13 @@ V = TypeVar("V")
 CHUNK = 1_000
 """Rows between two awaits: a few milliseconds of work, and a handful of multis."""
 
+ROUND = 10_000
+"""Rows in one round of requests, where nothing is written between: enough for each broker."""
 
-def chunks(items: Iterable[T]) -> Iterator[tuple[T, ...]]:
+
+def chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[tuple[T, ...]]:
     iterator = iter(items)
-    while chunk := tuple(islice(iterator, CHUNK)):
+    while chunk := tuple(islice(iterator, size)):
         yield chunk
 
 

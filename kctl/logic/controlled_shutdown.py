@@ -1,9 +1,11 @@
 """A broker asks to leave: its leaderships move, its replicas stop, and it is told what remains."""
 
+from kctl.logic.chunks import chunks
 from kctl.logic.elections import Strategy
 from kctl.logic.partitions import elect_leaders
 from kctl.logic.replicas import take_offline
 from kctl.messages.answers import ApiError, ControlledShutdownDone, Refused
+from kctl.messages.effects import Flush
 from kctl.messages.events import ControlledShutdown
 from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState
@@ -25,9 +27,9 @@ async def on_controlled_shutdown(
     why = f"broker {event.broker} shuts down"
     outbox.tell("controlled shutdown", why, key=str(event.broker))
     cluster.begin_shutdown(event.broker)
-    led = _movable(cluster, event.broker, led=True)
+    led = await _movable(cluster, event.broker, led=True)
     await elect_leaders(cluster, led, Strategy.CONTROLLED_SHUTDOWN, outbox, why)
-    followed = _movable(cluster, event.broker, led=False)
+    followed = await _movable(cluster, event.broker, led=False)
     moved = dict.fromkeys(led)
     await take_offline(
         cluster,
@@ -36,18 +38,22 @@ async def on_controlled_shutdown(
         why,
         fenced={},
     )
-    remaining = tuple(_movable(cluster, event.broker, led=True))
+    remaining = tuple(await _movable(cluster, event.broker, led=True))
     outbox.answer(event.caller, ControlledShutdownDone(remaining))
     return None
 
 
-def _movable(cluster: ClusterState, broker: BrokerId, *, led: bool) -> list[TopicPartition]:
+async def _movable(cluster: ClusterState, broker: BrokerId, *, led: bool) -> list[TopicPartition]:
     """Partitions with another replica; the others neither move nor count."""
-    return [
-        tp
-        for tp in cluster.partitions_on(broker)
-        if (row := cluster.rows[tp]).leadership is not None
-        and len(row.assignment.replicas) > 1
-        and tp.topic not in cluster.deletions
-        and (row.leader == broker) is led
-    ]
+    movable: list[TopicPartition] = []
+    for chunk in chunks(cluster.partitions_on(broker)):
+        movable += [
+            tp
+            for tp in chunk
+            if (row := cluster.rows[tp]).leadership is not None
+            and (row.leadership.leader == broker) is led
+            and len(row.assignment.replicas) > 1
+            and tp.topic not in cluster.deletions
+        ]
+        await Flush()
+    return movable

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from kctl.logic import deletion, reassignment
 from kctl.logic.broker_changes import usable_brokers
-from kctl.logic.chunks import chunks
+from kctl.logic.chunks import ROUND, chunks
 from kctl.logic.features import set_up_features
 from kctl.logic.partitions import trigger_online
 from kctl.logic.preferred_leaders import on_zk_election, schedule_balance
@@ -18,6 +18,7 @@ from kctl.logic.replicas import take_offline
 from kctl.logic.topics import load_topics, mint_missing_topic_ids, repair_assignments
 from kctl.messages.effects import (
     Bootstrap,
+    Flush,
     ListDeletions,
     ListTopics,
     ReadBrokers,
@@ -89,9 +90,9 @@ async def _load_brokers(cluster: ClusterState, outbox: Outbox) -> None:
 
 async def _load_topics(cluster: ClusterState, outbox: Outbox) -> None:
     for names in chunks(sorted(await ListTopics())):
-        load_topics(cluster, await ReadTopics(names), outbox)
+        await load_topics(cluster, await ReadTopics(names), outbox)
     await mint_missing_topic_ids(cluster, outbox)
-    for tps in chunks(list(cluster.rows)):
+    for tps in chunks(cluster.rows):
         found = await ReadPartitions(tps)
         for tp in tps:
             load_state(cluster, tp, found.get(tp, Code.NO_NODE), outbox)
@@ -163,14 +164,14 @@ async def _tell_all(
     cluster: ClusterState, told: Mapping[TopicPartition, object], outbox: Outbox
 ) -> None:
     """Every replica its leadership, every broker all partitions, where they were not told yet."""
-    for chunk in chunks(list(cluster.rows)):
-        for tp in chunk:
-            row = cluster.rows.get(tp)
-            if row is None or row.leadership is None or tp in told:
-                continue
-            if tp.topic in cluster.deletions:
-                continue
-            tell_leadership(cluster, outbox, tp, row.assignment.replicas)
+    for round_ in chunks(cluster.rows, ROUND):
+        for chunk in chunks(round_):
+            for tp in chunk:
+                row = cluster.rows[tp]
+                if row.leadership is None or tp in told or tp.topic in cluster.deletions:
+                    continue
+                tell_leadership(cluster, outbox, tp, row.assignment.replicas)
+            await Flush()
         await flush(cluster, outbox)
 
 

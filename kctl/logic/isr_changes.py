@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import attrs
 
-from kctl.logic.chunks import chunks
+from kctl.logic.chunks import CHUNK, chunks
 from kctl.logic.reassignment import complete_ready
 from kctl.logic.recipients import flush, tell_metadata
 from kctl.logic.writing import refresh, tell_changes, write_leaderships
 from kctl.messages.answers import AlteredPartitions, ApiError, Refused
-from kctl.messages.effects import ReadIsrNotifications, ReadPartitions, RemoveNotifications
+from kctl.messages.effects import Flush, ReadIsrNotifications, ReadPartitions, RemoveNotifications
 from kctl.messages.events import (
     AlterPartitionReceived,
     IsrProposal,
@@ -53,7 +53,7 @@ async def on_alter_partitions(
             continue
         for tp, proposal in _by_name(cluster, request).items():
             touched[tp] = None
-            if tp in proposals:
+            if tp in proposals or len(proposals) >= CHUNK:
                 await _commit(cluster, proposals, waiting, outbox)
             outcome = judge(cluster, tp, request.event, proposal)
             if isinstance(outcome, KafkaError) or outcome is cluster.rows[tp].leadership:
@@ -62,7 +62,9 @@ async def on_alter_partitions(
                 proposals[tp] = outcome
                 waiting[tp] = request
     await _commit(cluster, proposals, waiting, outbox)
-    tell_metadata(outbox, [tp for tp in touched if tp in cluster.rows])
+    for chunk in chunks(touched):
+        tell_metadata(outbox, chunk)
+        await flush(cluster, outbox)
     for request in requests:
         outbox.answer(
             request.event.caller,
@@ -70,7 +72,7 @@ async def on_alter_partitions(
             if request.refused is not None
             else AlteredPartitions(request.outcomes, request.unknown_ids),
         )
-    await flush(cluster, outbox)
+    await Flush()
     await complete_ready(cluster, touched, outbox)
 
 

@@ -16,7 +16,7 @@ from kctl.logic.writing import (
     tell_changes,
     write_leaderships,
 )
-from kctl.messages.effects import CreatePartitionStates, ReadPartitions, ReadTopicConfigs
+from kctl.messages.effects import CreatePartitionStates, Flush, ReadPartitions, ReadTopicConfigs
 from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState
 from kctl.model.codes import Code, Malformed
@@ -38,17 +38,17 @@ async def trigger_online(
     cluster: ClusterState, outbox: Outbox, why: str, topic: str | None = None
 ) -> dict[TopicPartition, Row]:
     """Try every New and Offline partition; the ones that were elected or initialised."""
-    candidates = [
-        tp
-        for tp in cluster.not_online
-        if (topic is None or tp.topic == topic)
-        and tp.topic not in cluster.deletions
-        and tp not in cluster.poisoned
-    ]
-    new = [tp for tp in candidates if cluster.rows[tp].leadership is None]
+    new: list[TopicPartition] = []
+    offline: list[TopicPartition] = []
+    for chunk in chunks(list(cluster.not_online)):
+        for tp in chunk:
+            asked = topic is None or tp.topic == topic
+            if asked and tp.topic not in cluster.deletions and tp not in cluster.poisoned:
+                (new if cluster.rows[tp].leadership is None else offline).append(tp)
+        await Flush()
     online = await initialize_partitions(cluster, new, outbox, why)
     # Initialisation may have found a state that was there already: those are elected like others.
-    offline = [tp for tp in candidates if cluster.rows[tp].state is PartitionState.OFFLINE]
+    offline += [tp for tp in new if cluster.rows[tp].state is PartitionState.OFFLINE]
     outcome = await elect_leaders(cluster, offline, Strategy.OFFLINE, outbox, why)
     return {**online, **outcome.elected}
 

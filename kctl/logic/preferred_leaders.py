@@ -5,10 +5,9 @@ from collections.abc import Iterable
 from kctl.logic.chunks import chunks
 from kctl.logic.elections import Strategy
 from kctl.logic.partitions import NO_ELIGIBLE_LEADER, elect_leaders, trigger_online
-from kctl.logic.recipients import flush
 from kctl.logic.topics import quarantine
 from kctl.messages.answers import OK, ApiError, PartitionErrors
-from kctl.messages.effects import ReadPreferredElection, RemovePreferredElection
+from kctl.messages.effects import Flush, ReadPreferredElection, RemovePreferredElection
 from kctl.messages.events import (
     AutoPreferredReplicaLeaderElection,
     ElectionTrigger,
@@ -125,20 +124,16 @@ async def on_auto_balance(cluster: ClusterState, outbox: Outbox) -> None:
     if not settings.auto_leader_rebalance:
         return
     schedule_balance(cluster, outbox, settings.leader_imbalance_check_interval_ms)
-    preferring: dict[BrokerId, int] = {}
-    for chunk in chunks(list(cluster.rows.items())):
-        for tp, row in chunk:
-            if tp.topic not in cluster.deletions:
-                preferred = row.assignment.replicas[0]
-                preferring[preferred] = preferring.get(preferred, 0) + 1
-        await flush(cluster, outbox)
     lost: dict[BrokerId, list[TopicPartition]] = {}
-    for tp in cluster.unbalanced:
-        if tp.topic not in cluster.deletions:
-            lost.setdefault(cluster.rows[tp].assignment.replicas[0], []).append(tp)
+    for chunk in chunks(list(cluster.unbalanced)):
+        for tp in chunk:
+            if tp.topic not in cluster.deletions:
+                lost.setdefault(cluster.rows[tp].assignment.replicas[0], []).append(tp)
+        await Flush()
     due: list[TopicPartition] = []
     for broker, tps in lost.items():
-        if len(tps) * 100 > preferring[broker] * settings.leader_imbalance_per_broker_percentage:
+        preferring = await _count_preferring(cluster, broker)
+        if len(tps) * 100 > preferring * settings.leader_imbalance_per_broker_percentage:
             due += [
                 tp
                 for tp in tps
@@ -147,6 +142,17 @@ async def on_auto_balance(cluster: ClusterState, outbox: Outbox) -> None:
                 and tp not in cluster.poisoned
             ]
     await elect_leaders(cluster, due, Strategy.PREFERRED, outbox, "leaders out of balance")
+
+
+async def _count_preferring(cluster: ClusterState, broker: BrokerId) -> int:
+    """Partitions whose first replica this is."""
+    count = 0
+    for chunk in chunks(cluster.partitions_on(broker)):
+        for tp in chunk:
+            if cluster.rows[tp].assignment.replicas[0] == broker:
+                count += tp.topic not in cluster.deletions
+        await Flush()
+    return count
 
 
 def schedule_balance(cluster: ClusterState, outbox: Outbox, delay_ms: int) -> None:

@@ -8,8 +8,9 @@ not started, and the broker answers success all the same); LeaderAndIsr; UpdateM
 StopReplica.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from kctl.logic.chunks import CHUNK
 from kctl.messages.effects import Flush
 from kctl.messages.outbox import Gathered, Outbox
 from kctl.messages.requests import (
@@ -79,12 +80,26 @@ def stop_replica(
 
 
 async def flush(cluster: ClusterState, outbox: Outbox) -> None:
-    """Send what was gathered so far. Also the pause between two chunks of a long handler."""
-    seal(cluster, outbox)
+    """Send what was gathered so far. Also the pause between two chunks of a long handler.
+
+    Much of it is sent in pieces, so that making the requests keeps nobody waiting either.
+    """
+    rows = 0
+    for told in _requests(cluster, outbox):
+        rows += told
+        if rows >= CHUNK:
+            await Flush()
+            rows = 0
     await Flush()
 
 
 def seal(cluster: ClusterState, outbox: Outbox) -> None:
+    for _ in _requests(cluster, outbox):
+        pass
+
+
+def _requests(cluster: ClusterState, outbox: Outbox) -> Iterator[int]:
+    """Put the requests into the outbox, one at a time: how many rows each tells."""
     gathered = outbox.gathered
     if not gathered:
         return
@@ -94,15 +109,19 @@ def seal(cluster: ClusterState, outbox: Outbox) -> None:
     for broker, orders in gathered.leader_and_isr.items():
         if orders and broker in cluster.brokers:
             _seal_leader_and_isr(cluster, outbox, broker, orders)
+            yield len(orders)
     if gathered.metadata:
         rows = _metadata_rows(cluster, gathered.metadata)
         _seal_metadata(cluster, outbox, tuple(cluster.brokers), rows, live)
+        yield len(rows)
     for broker, tps in gathered.metadata_for.items():
         rows = _metadata_rows(cluster, tps)
         _seal_metadata(cluster, outbox, (broker,), rows, live)
+        yield len(rows)
     for broker, stopped in gathered.stop.items():
         if stopped and broker in cluster.brokers:
             _seal_stop_replica(cluster, outbox, broker, stopped)
+            yield len(stopped)
 
 
 def live_brokers(cluster: ClusterState) -> tuple[Broker, ...]:

@@ -6,7 +6,7 @@ partition cost one write.
 
 from collections.abc import Iterable, Mapping
 
-from kctl.logic.chunks import chunks, mapping_chunks
+from kctl.logic.chunks import ROUND, chunks, mapping_chunks
 from kctl.logic.elections import bumped, removed_from_isr
 from kctl.logic.recipients import flush, stop_replica, tell_leadership
 from kctl.logic.writing import (
@@ -16,6 +16,7 @@ from kctl.logic.writing import (
     tell_changes,
     write_leaderships,
 )
+from kctl.messages.effects import Flush
 from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState
 from kctl.model.names import BrokerId, TopicPartition
@@ -43,15 +44,17 @@ async def take_online(
     cluster: ClusterState, replicas: Mapping[TopicPartition, Replicas], outbox: Outbox
 ) -> None:
     """OnlineReplica: each is told the current leadership. Those in deletion are left to it."""
-    for chunk in mapping_chunks(replicas):
-        for tp, brokers in chunk.items():
-            row = cluster.rows[tp]
-            ready = tuple(b for b in brokers if row.replica_state(b) in CAN_GO_ONLINE)
-            if not ready:
-                continue
-            _put_states(cluster, tp, row, ready, ReplicaState.ONLINE)
-            if row.leadership is not None and tp.topic not in cluster.deletions:
-                tell_leadership(cluster, outbox, tp, ready)
+    for round_ in chunks(replicas, ROUND):
+        for chunk in chunks(round_):
+            for tp in chunk:
+                row = cluster.rows[tp]
+                ready = tuple([b for b in replicas[tp] if row.replica_state(b) in CAN_GO_ONLINE])
+                if not ready:
+                    continue
+                _put_states(cluster, tp, row, ready, ReplicaState.ONLINE)
+                if row.leadership is not None and tp.topic not in cluster.deletions:
+                    tell_leadership(cluster, outbox, tp, ready)
+            await Flush()
         await flush(cluster, outbox)
 
 
@@ -217,10 +220,10 @@ async def tell_everything(
 ) -> None:
     """UpdateMetadata of all partitions to these brokers: what a newly started one needs."""
     recipients = tuple(brokers)
-    for chunk in chunks(list(cluster.rows)):
-        told = dict.fromkeys(
-            tp for tp in chunk if tp in cluster.rows and tp.topic not in cluster.deletions
-        )
+    for chunk in chunks(cluster.rows):
+        told = dict.fromkeys(chunk)
+        if cluster.deletions:
+            told = dict.fromkeys(tp for tp in chunk if tp.topic not in cluster.deletions)
         for broker in recipients:
             outbox.gathered.metadata_for[broker] = told
         await flush(cluster, outbox)

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 
 from kctl.logic import deletion, reassignment
-from kctl.logic.chunks import chunks
+from kctl.logic.chunks import CHUNK, chunks
 from kctl.logic.partitions import initialize_partitions
 from kctl.logic.recipients import flush
 from kctl.logic.writing import was_recreated, write_assignments, write_topics
-from kctl.messages.effects import Draw, ListDeletions, ListTopics, ReadTopics, TopicNode
+from kctl.messages.effects import Draw, Flush, ListDeletions, ListTopics, ReadTopics, TopicNode
 from kctl.messages.events import PartitionModifications, TopicDeletion
 from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState
@@ -42,7 +42,7 @@ async def add_topics(cluster: ClusterState, names: Iterable[str], outbox: Outbox
     """Read, give them ids, keep ourselves out of their assignments, and bring them online."""
     for chunk in chunks(names):
         unusable = [t for t in chunk if f"/brokers/topics/{t}" in cluster.quarantine]
-        added = load_topics(cluster, await ReadTopics(chunk), outbox)
+        added = await load_topics(cluster, await ReadTopics(chunk), outbox)
         if any(topic in added for topic in unusable):
             # One that was repaired may have been marked for deletion meanwhile.
             outbox.events.append(TopicDeletion())
@@ -52,13 +52,14 @@ async def add_topics(cluster: ClusterState, names: Iterable[str], outbox: Outbox
         await initialize_partitions(cluster, new, outbox, why)
 
 
-def load_topics(
+async def load_topics(
     cluster: ClusterState,
     found: Mapping[str, TopicNode | Code | Malformed],
     outbox: Outbox,
 ) -> list[str]:
     """Take topics into memory with their partitions in New; those that can be used."""
     added = []
+    rows = 0
     for topic, node in found.items():
         if isinstance(node, Malformed):
             quarantine(cluster, outbox, node.path, node.reason)
@@ -73,6 +74,10 @@ def load_topics(
             cluster.add_topic(topic, node.topic_id, node.zk_version)
             add_partitions(cluster, topic, node.partitions)
             added.append(topic)
+            rows += len(node.partitions)
+            if rows >= CHUNK:
+                await Flush()
+                rows = 0
     return added
 
 

@@ -195,9 +195,7 @@ class ClusterState:
         same_assignment = old.assignment is row.assignment
         if old.state is not row.state and old.state not in PARTITION_CAME_FROM[row.state]:
             raise IllegalTransition(f"{tp}: partition from {old.state.name} to {row.state.name}")
-        if not same_assignment:
-            _check_replicas(tp, old, row)
-        elif not _may_follow(old.replica_states, row.replica_states):
+        if not same_assignment or not _may_follow(old.replica_states, row.replica_states):
             _check_replicas(tp, old, row)
         if not same_assignment:
             self._reindex(tp, old, row)

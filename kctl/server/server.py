@@ -1,0 +1,187 @@
+"""The listeners, and who may connect to them."""
+
+import asyncio
+import socket
+import ssl as tls
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import attrs
+import structlog
+
+from kctl.server.access import ControllerAccess
+from kctl.server.connection import Connection
+from kctl.server.frames import FrameReader, LargeFrames
+from kctl.server.relay import Dial, Pin, Relay, plain_dial
+from kctl.server.routing import Router
+from kctl.server.sasl import Authentication, Credentials
+from kctl.server.versions import BrokerVersions
+
+log = structlog.get_logger("kctl.server")
+
+BACKLOG = 128
+ACCEPT_PAUSE_S = 0.2
+"""After the process ran out of file descriptors."""
+
+
+@attrs.frozen
+class Listener:
+    """A name that brokers have a listener of, and where this node offers it."""
+
+    name: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: any that is free; `Server.ports` tells which."""
+    ssl: tls.SSLContext | None = attrs.field(default=None, repr=False)
+    """TLS for those who connect; it may ask them for certificates."""
+    credentials: Credentials | None = attrs.field(default=None, repr=False)
+    """SASL for those who connect: nothing but ApiVersions is answered before it."""
+
+
+class Server:
+    """`async with Server([Listener("PLAINTEXT")], access) as server: ...`"""
+
+    def __init__(
+        self, listeners: Iterable[Listener], access: ControllerAccess, dial: Dial | None = None
+    ) -> None:
+        """`dial` connects to brokers for the relay; it has to know how where that needs more than
+        TCP: TLS with our certificate, or SASL."""
+        self._listeners = tuple(listeners)
+        self._limits = access.limits
+        self._relay = Relay(access.view, dial or plain_dial(access.limits), access.limits)
+        self._broker_versions = BrokerVersions(self._relay)
+        self._router = Router(
+            access,
+            self._broker_versions,
+            frozenset(listener.name for listener in self._listeners if listener.credentials),
+        )
+        self._large_frames = LargeFrames(access.limits)
+        self._bound: dict[str, socket.socket] = {}
+        self._accepting: list[asyncio.Task[None]] = []
+        self._serving: set[asyncio.Task[None]] = set()
+        self._by_address: Counter[str] = Counter()
+
+    async def __aenter__(self) -> Self:
+        try:
+            for listener in self._listeners:
+                self._bound[listener.name] = await _bind(listener)
+        except OSError:
+            self._unbind()
+            raise
+        loop = asyncio.get_running_loop()
+        for listener in self._listeners:
+            self._accepting.append(loop.create_task(self._accept(listener)))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for task in (*self._accepting, *self._serving):
+            task.cancel()
+        await asyncio.gather(*self._accepting, *self._serving, return_exceptions=True)
+        self._unbind()
+        await self._broker_versions.close()
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """By listener name."""
+        return {name: sock.getsockname()[1] for name, sock in self._bound.items()}
+
+    @property
+    def connections(self) -> int:
+        return len(self._serving)
+
+    def _unbind(self) -> None:
+        for sock in self._bound.values():
+            sock.close()
+
+    async def _accept(self, listener: Listener) -> None:
+        loop = asyncio.get_running_loop()
+        bound = self._bound[listener.name]
+        while True:
+            try:
+                sock, address = await loop.sock_accept(bound)
+            except OSError as problem:
+                log.error("cannot accept", listener=listener.name, problem=repr(problem))  # noqa: TRY400
+                await asyncio.sleep(ACCEPT_PAUSE_S)
+                continue
+            host = address[0]
+            if not self._may_enter(host):
+                log.info("too many connections", listener=listener.name, address=host)
+                sock.close()
+                continue
+            self._by_address[host] += 1
+            task = loop.create_task(self._serve(listener, sock))
+            self._serving.add(task)
+            task.add_done_callback(partial(self._left, host))
+
+    def _may_enter(self, host: str) -> bool:
+        return (
+            len(self._serving) < self._limits.connections_max
+            and self._by_address[host] < self._limits.connections_per_address_max
+        )
+
+    def _left(self, host: str, task: asyncio.Task[None]) -> None:
+        self._serving.discard(task)
+        self._by_address[host] -= 1
+        if not self._by_address[host]:
+            del self._by_address[host]
+
+    async def _serve(self, listener: Listener, sock: socket.socket) -> None:
+        try:
+            streams = await self._streams(listener, sock)
+        except (OSError, TimeoutError) as problem:
+            log.debug("no handshake", listener=listener.name, problem=repr(problem))
+            sock.close()
+            return
+        reader, writer = streams
+        credentials = listener.credentials
+        connection = Connection(
+            FrameReader(reader, self._limits, self._large_frames),
+            writer,
+            self._router,
+            Pin(self._relay, listener.name),
+            listener.name,
+            self._limits,
+            None if credentials is None else Authentication(credentials),
+        )
+        try:
+            await connection.serve()
+        except Exception as error:
+            # A bug; it must not end the others' connections.
+            log.exception("request failed", listener=listener.name, exc_info=error)
+
+    async def _streams(
+        self, listener: Listener, sock: socket.socket
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Counted before the handshake: one that never ends takes a place, too."""
+        loop = asyncio.get_running_loop()
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        reader = asyncio.StreamReader(loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol,
+            sock,
+            ssl=listener.ssl,
+            ssl_handshake_timeout=self._limits.handshake_s if listener.ssl else None,
+        )
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+async def _bind(listener: Listener) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(
+        listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    family, _, _, _, address = found[0]
+    sock = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    sock.setblocking(False)
+    return sock

@@ -20,7 +20,7 @@ from kctl.zookeeper.errors import (
     SessionExpired,
     ZooKeeperError,
 )
-from kctl.zookeeper.forecast import Ensure, Forecast, Unit, is_rigid, paths_of, unit_bytes
+from kctl.zookeeper.forecast import Ensure, Forecast, Guess, Unit, is_rigid, paths_of, unit_bytes
 from kctl.zookeeper.multi import Check, Operation
 from kctl.zookeeper.parallel import in_parallel
 
@@ -90,10 +90,10 @@ class Batches(Generic[K]):
         if batch:
             yield batch
 
-    async def _settle(self, batch: Sequence[tuple[K, Unit]]) -> None:
-        forecast = self._guess(batch)
+    async def _settle(self, batch: Sequence[tuple[K, Unit]], again: bool = False) -> None:
+        outlook: Guess | Forecast = Guess() if again else self._guess(batch)
         for _ in range(ROUNDS_MAX):
-            batch, operations = self._plan(batch, forecast)
+            batch, operations = self._plan(batch, outlook)
             if not batch:
                 return
             try:
@@ -120,32 +120,32 @@ class Batches(Generic[K]):
             else:
                 self._all(batch, Code.OK)
                 return
-            forecast = await self._read(batch)
+            outlook = await self._read(batch)
         if len(batch) == 1:
             self._all(batch, code_for(last))
         else:
-            await in_parallel((self._settle((row,)) for row in batch), self._in_flight_max)
+            alone = (self._settle((row,), again=True) for row in batch)
+            await in_parallel(alone, self._in_flight_max)
 
-    def _guess(self, batch: Sequence[tuple[K, Unit]]) -> Forecast:
-        """Nothing was read yet; what an earlier batch makes is there, as multis stay in order."""
-        forecast = Forecast()
+    def _guess(self, batch: Sequence[tuple[K, Unit]]) -> Guess:
+        """What an earlier batch makes is there: multis of one connection stay in order."""
+        if is_rigid(batch[0][1]):  # and so are they all: the units of one write are alike
+            return Guess()
         ensured = {
             step.path: None for _, unit in batch for step in unit if isinstance(step, Ensure)
         }
-        for path in ensured:
-            if path in self._ensured:
-                forecast.assume(path)
+        guess = Guess(path for path in ensured if path in self._ensured)
         self._ensured.update(ensured)
-        return forecast
+        return guess
 
     def _plan(
-        self, batch: Sequence[tuple[K, Unit]], forecast: Forecast
+        self, batch: Sequence[tuple[K, Unit]], outlook: Guess | Forecast
     ) -> tuple[list[tuple[K, Unit]], list[Operation]]:
         """Those that can succeed, and their operations; the others get their codes."""
         kept: list[tuple[K, Unit]] = []
         operations: list[Operation] = [self._fence]
         for row in batch:
-            planned = forecast.plan(row[1])
+            planned = outlook.plan(row[1])
             if isinstance(planned, Code):
                 self.codes[row[0]] = planned
             else:
@@ -156,7 +156,7 @@ class Batches(Generic[K]):
     async def _read(self, batch: Sequence[tuple[K, Unit]]) -> Forecast:
         wanted = list(dict.fromkeys(path for _, unit in batch for path in paths_of(unit)))
         reads = await read_many(self._client, wanted)
-        return Forecast.of(dict(zip(wanted, reads, strict=True)))
+        return Forecast(dict(zip(wanted, reads, strict=True)))
 
     def _all(self, batch: Sequence[tuple[K, Unit]], code: Code) -> None:
         for key, _ in batch:

@@ -5,7 +5,7 @@ operations of ZooKeeper it has steps that do not mind whether a znode is there: 
 step stands for is a guess at first, and known once the znodes were read.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -13,13 +13,13 @@ import msgspec
 from kctl.model.codes import Code
 from kctl.zookeeper.errors import ErrorCode
 from kctl.zookeeper.multi import (
+    OP_OVERHEAD_BYTES,
     Check,
     Create,
     Delete,
     Operation,
     Read,
     SetData,
-    operation_bytes,
 )
 from kctl.zookeeper.wire import ANY_VERSION
 
@@ -29,7 +29,8 @@ class Ensure(msgspec.Struct, frozen=True, gc=False):
 
     create: Create
     expected: bool = False
-    """The guess: it is there."""
+    """The guess: it is there. Only for what a later step of the unit cannot do without: then a
+    wrong guess is noticed."""
 
     @property
     def path(self) -> str:
@@ -55,7 +56,10 @@ class Discard(msgspec.Struct, frozen=True, gc=False):
 Step: TypeAlias = Operation | Ensure | Put | Discard
 Unit: TypeAlias = tuple[Step, ...]
 
+# Tuples, as a union is made anew each time that it is written out.
 _FLEXIBLE: Final = (Ensure, Put, Discard)
+_MAKING: Final = (Ensure, Put)
+_WITH_DATA: Final = (SetData, Create)
 
 
 def is_rigid(unit: Unit) -> bool:
@@ -64,13 +68,15 @@ def is_rigid(unit: Unit) -> bool:
 
 
 def unit_bytes(unit: Unit) -> int:
-    """At most what it adds to a multi."""
-    return sum(
-        operation_bytes(Delete(step.path) if isinstance(step, Discard) else step)
-        if not isinstance(step, Ensure | Put)
-        else operation_bytes(step.create)
-        for step in unit
-    )
+    """At most what it adds to a multi, without the chroot."""
+    size = 0
+    for step in unit:
+        made = step.create if isinstance(step, _MAKING) else step
+        # Three bytes a character hold any path that ZooKeeper accepts.
+        size += OP_OVERHEAD_BYTES + 3 * len(made.path)
+        if isinstance(made, _WITH_DATA) and made.data is not None:
+            size += len(made.data)
+    return size
 
 
 def parent(path: str) -> str:
@@ -91,7 +97,7 @@ class Znode(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Unread:
-    """Neither seen nor known to be missing."""
+    """It may be there or not: we had no right to look."""
 
 
 _UNREAD: Final = _Unread()
@@ -99,30 +105,45 @@ _Seen: TypeAlias = Znode | _Unread | None
 _MADE: Final = Znode(0, 0)
 
 
+class Guess:
+    """Nothing was read: every step as it is expected to go, which for most writes is how it goes."""
+
+    def __init__(self, there: Iterable[str] = ()) -> None:
+        self._there = dict.fromkeys(there)
+
+    def plan(self, unit: Unit) -> list[Operation]:
+        operations: list[Operation] = []
+        for step in unit:
+            kind = type(step)
+            if kind is Ensure:
+                assert isinstance(step, Ensure)
+                path = step.create.path
+                if not step.expected and path not in self._there:
+                    self._there[path] = None
+                    operations.append(step.create)
+            elif kind is Discard:
+                operations.append(Delete(step.path))
+            elif isinstance(step, Put):
+                operations.append(step.create)
+            else:
+                assert not isinstance(step, _FLEXIBLE)
+                operations.append(step)
+        return operations
+
+
 class Forecast:
-    """The znodes as they were read, as far as they were, and as the planned units leave them."""
+    """The znodes as they were read, and as the planned units leave them."""
 
-    def __init__(self) -> None:
+    def __init__(self, reads: Mapping[str, Read]) -> None:
         self._znodes: dict[str, Znode | None] = {}
-
-    @classmethod
-    def of(cls, reads: Mapping[str, Read]) -> "Forecast":
-        forecast = cls()
         for path, read in reads.items():
             if isinstance(read, tuple):
-                forecast._znodes[path] = Znode(read[1].version, read[1].num_children)
+                self._znodes[path] = Znode(read[1].version, read[1].num_children)
             elif read is ErrorCode.NO_NODE:
-                forecast._znodes[path] = None
-        return forecast
-
-    def assume(self, path: str) -> None:
-        """It is there."""
-        self._znodes[path] = _MADE
+                self._znodes[path] = None
 
     def plan(self, unit: Unit) -> list[Operation] | Code:
         """The operations that the unit comes to, or why it must fail. A failing one has no effect."""
-        if not self._znodes and len(unit) == 1 and type(unit[0]) is SetData:
-            return [unit[0]]  # by far the most frequent one, and there is nothing to weigh yet
         changed: dict[str, Znode | None] = {}
         operations: list[Operation] = []
         for step in unit:

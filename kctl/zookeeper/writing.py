@@ -86,17 +86,19 @@ class Writing:
     ) -> Mapping[TopicPartition, Code]:
         # A topic that gets its partition 0 is new, one that gets others has its partitions node.
         new = {tp.topic: None for tp in effect.rows if tp.partition == 0}
-        return await self._write(
-            (
-                tp,
-                (
-                    Ensure(self._create(paths.partitions(tp.topic)), expected=tp.topic not in new),
-                    Ensure(self._create(paths.partition(tp))),
-                    self._create(paths.partition_state(tp), znodes.encode_state(row)),
-                ),
-            )
-            for tp, row in effect.rows.items()
-        )
+        parents: dict[str, Ensure] = {}
+
+        def units() -> Iterator[tuple[TopicPartition, Unit]]:
+            for tp, row in effect.rows.items():
+                parent = parents.get(tp.topic)
+                if parent is None:
+                    create = self._create(paths.partitions(tp.topic))
+                    parent = parents[tp.topic] = Ensure(create, expected=tp.topic not in new)
+                node = self._create(paths.partition(tp))
+                state = self._create(paths.partition_state(tp), znodes.encode_state(row))
+                yield tp, (parent, Ensure(node), state)
+
+        return await self._write(units())
 
     # -- deletion ----------------------------------------------------------------------------
 

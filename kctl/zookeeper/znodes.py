@@ -186,14 +186,31 @@ def decode_state(path: str, data: bytes | None, zk_version: int) -> Leadership |
     )
 
 
+class _WrittenState(msgspec.Struct, gc=False, omit_defaults=True):
+    version: int
+    leader: int
+    leader_epoch: int
+    controller_epoch: int
+    isr: Replicas
+    leader_recovery_state: int = 0
+    """Only while recovering: older brokers do not know it."""
+
+
+_encode_state: Final = msgspec.json.Encoder().encode
+
+
 def encode_state(leadership: Leadership) -> bytes:
-    """Version 1; `leader_recovery_state` only while recovering, older brokers do not know it."""
-    isr = ",".join(map(str, leadership.isr))
-    recovering = ',"leader_recovery_state":1' if leadership.recovering else ""
-    return (
-        f'{{"version":1,"leader":{leadership.leader},"leader_epoch":{leadership.leader_epoch},'
-        f'"controller_epoch":{leadership.controller_epoch},"isr":[{isr}]{recovering}}}'
-    ).encode("ascii")
+    """Version 1."""
+    return _encode_state(
+        _WrittenState(
+            1,
+            leadership.leader,
+            leadership.leader_epoch,
+            leadership.controller_epoch,
+            leadership.isr,
+            1 if leadership.recovering else 0,
+        )
+    )
 
 
 # -- partitions that are named: reassignments, elections, notifications -----------------------

@@ -24,6 +24,7 @@ from kctl.messages.requests import DisconnectAll, Dispatch
 from kctl.messages.term import SessionLost, TermOver
 from kctl.model.cluster import Node
 from kctl.runtime.callers import Callers
+from kctl.runtime.collector import Collector
 from kctl.runtime.faults import FaultHistory, Verdict, fingerprint
 from kctl.runtime.journal import Journal
 from kctl.runtime.mailbox import Mailbox
@@ -35,6 +36,13 @@ log = structlog.get_logger("kctl.controller")
 
 HEALTHY_AFTER_S = 300.0
 """A term that lasted so long without a fault ends a row of faults."""
+BREATH_S = 0.005
+"""Events that wait for nothing are handled in a row for so long, then others have their turn."""
+
+ALWAYS_HANDLED = (ev.Expire, ev.ShutdownEventThread, ev.SettingsChange)
+"""Also while this node rests after a fault, or has stood down."""
+LOADING = (ev.Startup, ev.Reelect, ev.RegisterBrokerAndReelect)
+"""Events that may end with a cluster in memory."""
 
 
 class Channels(Protocol):
@@ -58,6 +66,7 @@ class Actor:
     chance: random.Random
     on_handled: Callable[[Handled], None]
     on_story: Callable[[Story], None]
+    collector: Collector
 
     stood_down: str | None = None
     """Why this node does not campaign any more."""
@@ -66,6 +75,10 @@ class Actor:
     _perform: Perform | None = None
     _faults: FaultHistory = attrs.field(init=False)
     _elected_at: float = 0.0
+    _rest: asyncio.TimerHandle | None = None
+    """While it runs, this node leaves the controllership to others."""
+    _reported: Exception | None = None
+    _interrupted: bool = False
 
     def __attrs_post_init__(self) -> None:
         self._faults = FaultHistory(self.chance)
@@ -84,19 +97,44 @@ class Actor:
         for answer in self.mailbox.clear_and_put(ev.Expire()):
             self.callers.answer(answer)
 
+    def report(self, error: Exception) -> None:
+        """Something that the term depends on failed outside of a handler: it is a fault too."""
+        self._reported = error
+        self.mailbox.put(ev.ControllerChange())
+
     def stop(self) -> None:
+        """After what is under way; what is queued is dropped and answered."""
         for answer in self.mailbox.clear_and_put(ev.ShutdownEventThread()):
             self.callers.answer(answer)
+
+    def interrupt(self) -> None:
+        """What is under way ends at its next effect. The end of the session frees `/controller`."""
+        self._interrupted = True
 
     # -- the loop -----------------------------------------------------------------------------
 
     async def run(self) -> None:
+        try:
+            await self._take_turns()
+        finally:
+            self._stop_resting()
+            for answer in self.mailbox.clear():
+                self.callers.answer(answer)
+
+    async def _take_turns(self) -> None:
+        breath = time.monotonic()
         while True:
+            if time.monotonic() - breath > BREATH_S:
+                await asyncio.sleep(0)
+                breath = time.monotonic()
             events, waited = await self.mailbox.take()
-            if self.stood_down and not isinstance(events[0], ev.Expire | ev.ShutdownEventThread):
+            if self._reported is not None:
+                error, self._reported = self._reported, None
+                await self._on_fault(error, events)
+            elif (self.stood_down or self._rest) and not isinstance(events[0], ALWAYS_HANDLED):
                 self._answer_in_our_place(events)
-                continue
-            await self._handle(events, waited)
+            else:
+                await self._handle(events, waited)
             if isinstance(events[0], ev.Expire):
                 self.expired.set()
             if isinstance(events[0], ev.ShutdownEventThread):
@@ -110,6 +148,9 @@ class Actor:
         outbox = Outbox()
         procedure = handle(self.node, events, outbox)
         effects, longest = 0, 0.0
+        loading = isinstance(events[0], LOADING)
+        if loading:
+            self.collector.loading()
         try:
             reply: object = None
             while True:
@@ -125,12 +166,14 @@ class Actor:
             self.journal.over(type(over).__name__)
             self._end_term(events)
             log.info("term over", reason=str(over) or type(over).__name__)
-            self._go_on_after(self._faults.judge(over))
+            self._go_on_after(over)
         except Exception as error:  # noqa: BLE001 the fault table decides
             await self._on_fault(error, events)
         finally:
             procedure.close()
             self.meters.state = 0
+            if loading:
+                self.collector.loaded(active=self.node.cluster is not None)
         self._note_elections(was_active=was_active)
         done = Handled(
             events[0],
@@ -153,19 +196,24 @@ class Actor:
     async def _reply_to(self, effect: Effect[Any], outbox: Outbox) -> object:
         if isinstance(effect, Draw):
             return tuple(self.chance.randrange(effect.below) for _ in range(effect.count))
-        if self._perform is None:
-            raise SessionLost("the session ended while an event was handled")
+        perform = self._in_office()
+        reply: object = None
         if isinstance(effect, Flush):
             self._flush(outbox)
             await asyncio.sleep(0)
-            if self._perform is None:
-                raise SessionLost("the session ended while an event was handled")
-            return None
-        self.meters.effect(type(effect).__name__)
-        reply = await self._perform(effect)
+        else:
+            self.meters.effect(type(effect).__name__)
+            reply = await perform(effect)
+        self._in_office()
+        return reply
+
+    def _in_office(self) -> Perform:
+        """How effects are performed, while the term may go on."""
         if self._perform is None:
             raise SessionLost("the session ended while an event was handled")
-        return reply
+        if self._interrupted:
+            raise SessionLost("the controller is stopping")
+        return self._perform
 
     def _flush(self, outbox: Outbox) -> None:
         for dispatch in outbox.dispatches:
@@ -203,10 +251,14 @@ class Actor:
             if answer is not None:
                 self.callers.answer(answer)
 
-    def _go_on_after(self, verdict: Verdict) -> None:
-        if verdict is Verdict.RESIGN:
+    def _go_on_after(self, over: TermOver) -> None:
+        if self._faults.judge(over) is Verdict.RESIGN:
             # Looks who is controller now, and stands again if nobody is.
             self.mailbox.put(ev.Reelect())
+        elif self._perform is not None and not self._interrupted:
+            # Reading was cut off again and again, but the session lives, and `/controller` with
+            # it: nobody else can follow. If it does not live after all, its loss comes first.
+            self._rest_for(self._faults.backoff_ms())
 
     async def _on_fault(self, error: Exception, events: tuple[ev.Event, ...]) -> None:
         self.meters.faults += 1
@@ -228,13 +280,29 @@ class Actor:
                 await self._perform(ReleaseControllership(cluster.epoch_zk_version))
             except TermOver:
                 pass  # somebody else rules already, or the session is gone and the znode with it
+            except Exception:
+                log.exception("the controllership could not be released")
         if verdict is Verdict.STAND_DOWN:
             self.stood_down = str(error) or fingerprint(error)
             log.critical("stood down: not campaigning any more", reason=self.stood_down)
             self.on_story(Story("stood down", self.stood_down))
         else:
-            delay = self._faults.backoff_ms()
-            asyncio.get_running_loop().call_later(delay / 1000, self.mailbox.put, ev.Reelect())
+            self._rest_for(self._faults.backoff_ms())
+
+    def _rest_for(self, delay_ms: int) -> None:
+        """Others may take over meanwhile; after that, stand again if nobody has."""
+        self._stop_resting()
+
+        def wake() -> None:
+            self._rest = None
+            self.mailbox.put(ev.Reelect())
+
+        self._rest = asyncio.get_running_loop().call_later(delay_ms / 1000, wake)
+
+    def _stop_resting(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
 
     def _note_elections(self, *, was_active: bool) -> None:
         now = time.monotonic()
@@ -243,3 +311,7 @@ class Actor:
             self._elected_at = now
         elif self.node.cluster is not None and now - self._elected_at > HEALTHY_AFTER_S:
             self._faults.forget()
+        settings = self.node.settings
+        if self.node.cluster is not None and settings.force_takeover:
+            # Force is for taking it once: two that keep it would take it from each other for ever.
+            self.mailbox.put(ev.SettingsChange(attrs.evolve(settings, force_takeover=False)))

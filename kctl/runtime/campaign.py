@@ -14,7 +14,13 @@ from kctl.messages import events as ev
 from kctl.model.cluster import Node
 from kctl.runtime.actor import Actor
 from kctl.runtime.config import Config
-from kctl.zookeeper.errors import ConnectionLoss, NoServers, SessionExpired
+from kctl.zookeeper.errors import (
+    ConnectionLoss,
+    NodeExists,
+    NoServers,
+    SessionExpired,
+    ZooKeeperError,
+)
 from kctl.zookeeper.link import State
 from kctl.zookeeper.session import Session
 from kctl.zookeeper.store import Registration, Store
@@ -38,6 +44,11 @@ class Campaign:
         self._changed = asyncio.Event()
         self.session: Session | None = None
         self.sessions = 0
+        self.connected = asyncio.Event()
+        """Set while there is a session."""
+        self.attempted = asyncio.Event()
+        """Set when the first attempt at a session has succeeded or failed."""
+        self.last_error: str | None = None
 
     async def run(self) -> None:
         """For ever; cancelled when the controller stops, after the actor has."""
@@ -47,6 +58,8 @@ class Campaign:
                 session = await self._open()
             except (NoServers, ConnectionLoss, SessionExpired, OSError) as error:
                 failures += 1
+                self.last_error = str(error)
+                self.attempted.set()
                 bound = min(RETRY_MAX_S, RETRY_MIN_S * 2**failures)
                 log.warning("no ZooKeeper session", error=str(error), attempts=failures)
                 await anyio.sleep(self._chance.uniform(bound / 2, bound))
@@ -56,6 +69,7 @@ class Campaign:
                 await self._keep(session)
             finally:
                 self.session = None
+                self.connected.clear()
                 with anyio.CancelScope(shield=True):
                     await session.close()
 
@@ -65,16 +79,57 @@ class Campaign:
         if config.zookeeper_auth:
             scheme, _, credentials = config.zookeeper_auth.partition(":")
             auth.append((scheme, credentials.encode()))
-        return await Session.connect(
+        session = await Session.connect(
             config.zookeeper_connect,
             timeout_ms=config.zookeeper_session_timeout_ms,
+            connect_timeout_ms=config.zookeeper_connection_timeout_ms,
             auth=auth,
         )
+        try:
+            if await session.exists("/") is None:
+                await self._create_chroot(auth)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await session.close()
+            raise
+        return session
+
+    async def _create_chroot(self, auth: list[tuple[str, bytes]]) -> None:
+        """As brokers do: the first one to come makes it."""
+        servers, slash, chroot = self._config.zookeeper_connect.partition("/")
+        names = chroot.split("/")
+        timeout_ms = self._config.zookeeper_session_timeout_ms
+        async with Session.open(servers, timeout_ms=timeout_ms, auth=auth) as root:
+            for depth in range(len(names)):
+                try:
+                    await root.create(slash + "/".join(names[: depth + 1]))
+                except NodeExists:
+                    continue
+        log.info("created the chroot", path=slash + chroot)
+
+    async def _watch(self, session: Session, watches: Watches) -> None:
+        """Keep the watches at work. They rest when the session seems lost, which may prove wrong."""
+        while True:
+            try:
+                await watches.run()
+                await session.wait_connected()
+            except (SessionExpired, ConnectionLoss):
+                return  # the session has ended
+            except ZooKeeperError as error:
+                log.warning("a watched znode cannot be read", error=repr(error))
+                await anyio.sleep(RETRY_MAX_S)
+            except Exception as error:  # noqa: BLE001 changes would be missed: the term must end
+                self._actor.report(error)
+                await anyio.sleep(RETRY_MAX_S)
+            watches.reconnected()
 
     async def _keep(self, session: Session) -> None:
         """Until the session is over."""
         self.session = session
         self.sessions += 1
+        self.connected.set()
+        self.attempted.set()
+        self.last_error = None
         settings = self._node.settings
         watches = Watches(session, self._actor.mailbox.put, settings)
         store = Store(
@@ -97,7 +152,7 @@ class Campaign:
         self._actor.attach(store.perform, first)
         watches.follow_configs()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(watches.run)
+            tasks.start_soon(self._watch, session, watches)
             trusted = True
             while True:
                 await self._changed.wait()

@@ -14,6 +14,7 @@ import javaproperties
 
 from kctl.model.brokers import Endpoint
 from kctl.model.settings import LATEST_RELEASE, OLDEST_RELEASE, Release, Settings
+from kctl.zookeeper.ensemble import parse_connect_string
 
 T = TypeVar("T")
 
@@ -25,6 +26,14 @@ class ConfigError(ValueError):
 
 
 def _text(value: str) -> str:
+    return value.strip()
+
+
+def _servers(value: str) -> str:
+    try:
+        parse_connect_string(value)
+    except ValueError as error:
+        raise ConfigError(f"{error}; write HOST:PORT,... and a chroot such as /kafka") from None
     return value.strip()
 
 
@@ -95,7 +104,13 @@ class Config:
     """Everything that can be set. Attribute names are Kafka's with underscores for dots."""
 
     zookeeper_connect: str = option(
-        "zookeeper.connect", "127.0.0.1:2181", "Servers, and a chroot at the end if any.", _text
+        "zookeeper.connect", "127.0.0.1:2181", "Servers, and a chroot at the end if any.", _servers
+    )
+    zookeeper_connection_timeout_ms: int = option(
+        "zookeeper.connection.timeout.ms",
+        18_000,
+        "How long one attempt at a session takes; `kctl run` makes one at its start.",
+        _whole(1),
     )
     zookeeper_session_timeout_ms: int = option(
         "zookeeper.session.timeout.ms",

@@ -14,24 +14,31 @@ from typing import Self
 import anyio
 import structlog
 
-from kctl.messages.answers import AnswerValue
+from kctl.brokers.manager import ChannelManager
+from kctl.messages.answers import AnswerValue, preempted
 from kctl.messages.events import Caller, Event
 from kctl.messages.outbox import Story
 from kctl.model.cluster import ClusterState, Node
+from kctl.model.digest import digest
 from kctl.runtime.actor import Actor, Channels
 from kctl.runtime.callers import Callers
 from kctl.runtime.campaign import Campaign
 from kctl.runtime.channels import RecordingChannels
+from kctl.runtime.collector import Collector
 from kctl.runtime.config import Config
 from kctl.runtime.journal import Journal
 from kctl.runtime.mailbox import Mailbox
 from kctl.runtime.meters import Handled, Meters
+from kctl.runtime.serving import open_channels, open_door
 from kctl.runtime.state_change_log import log_story
 from kctl.runtime.timers import Timers
 
 log = structlog.get_logger("kctl.controller")
 
+STOP_GRACE_S = 3.0
+"""For the event under way; after that it ends at its next effect."""
 STOP_BOUND_S = 10.0
+"""For handing over; after that the end of the session must do."""
 SUBSCRIBER_BACKLOG = 10_000
 LAG_INTERVAL_S = 0.05
 
@@ -46,13 +53,17 @@ class Controller:
         channels: Callable[[Callable[[Event], None]], Channels] | None = None,
         seed: int | None = None,
         register: bool = False,
+        tune_gc: bool = False,
     ) -> None:
         """`channels` makes the way to the brokers, given where its events go. `register` puts the
-        controller into `/brokers/ids`, where brokers up to 2.8 look for it."""
+        controller into `/brokers/ids`, where brokers up to 2.8 look for it. `tune_gc` keeps the
+        garbage collector off while a cluster is loaded and blind to it after that; it concerns the
+        whole process."""
         self.config = config or Config()
         self._make_channels = channels
         self._seed = seed
         self._register = register
+        self._tune_gc = tune_gc
         self._stack = AsyncExitStack()
         self._subscribers: dict[asyncio.Queue[Handled], None] = {}
         self._story_subscribers: dict[Callable[[Story], None], None] = {}
@@ -64,11 +75,11 @@ class Controller:
         settings = self.config.settings
         self._node = Node(settings)
         self._mailbox = Mailbox()
-        self._callers = Callers(self._mailbox.put)
+        self._callers = Callers(self.put)
         self._timers = Timers(self._mailbox.put)
-        self.journal = Journal(settings, self.config.journal)
-        make = self._make_channels
-        self.channels: Channels = RecordingChannels() if make is None else make(self._mailbox.put)
+        self.journal = Journal(self._node, self.config.journal)
+        await self._stack.__aenter__()
+        self.channels: Channels = await self._open_channels()
         self._actor = Actor(
             self._node,
             self._mailbox,
@@ -80,12 +91,16 @@ class Controller:
             chance,
             self._publish,
             self._tell,
+            Collector(self._tune_gc),
         )
         self._campaign = Campaign(
             self.config, self._node, self._actor, chance, register=self._register
         )
         self._actor_done = asyncio.Event()
-        await self._stack.__aenter__()
+        if isinstance(self.channels, ChannelManager):
+            await self._stack.enter_async_context(
+                open_door(self.config, self.ask, lambda: self.state, self.channels)
+            )
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         self._tasks.start_soon(self._act)
         self._tasks.start_soon(self._campaign.run)
@@ -132,6 +147,25 @@ class Controller:
         return len(self._mailbox)
 
     @property
+    def state_hash(self) -> str:
+        """A digest of the cluster as it is known, the same in every process; see `kctl replay`."""
+        return digest(self._node.cluster)
+
+    async def first_attempt(self) -> bool:
+        """Whether ZooKeeper gave a session at the first attempt; either way it goes on trying."""
+        await self._campaign.attempted.wait()
+        return self._campaign.connected.is_set()
+
+    async def wait_connected(self) -> None:
+        """Return when ZooKeeper has given a session, the first or any later one."""
+        await self._campaign.connected.wait()
+
+    @property
+    def last_error(self) -> str | None:
+        """Why there is no session, if there is none."""
+        return self._campaign.last_error
+
+    @property
     def session_id(self) -> int | None:
         session = self._campaign.session
         return None if session is None else session.session_id
@@ -142,7 +176,12 @@ class Controller:
 
     def put(self, event: Event) -> None:
         """Put an event into the queue, as watches and brokers do."""
-        self._mailbox.put(event)
+        if self._actor_done.is_set():
+            answer = preempted(event)
+            if answer is not None:
+                self._callers.answer(answer)
+        else:
+            self._mailbox.put(event)
 
     async def events(self) -> AsyncIterator[Handled]:
         """Each event after it was handled. A reader that falls behind loses the oldest."""
@@ -177,6 +216,14 @@ class Controller:
 
     # -- inside -------------------------------------------------------------------------------
 
+    async def _open_channels(self) -> Channels:
+        """To the brokers, where they can reach us in turn; else what they would be told is kept."""
+        if self._make_channels is not None:
+            return self._make_channels(self._mailbox.put)
+        if not self.config.listeners:
+            return RecordingChannels()
+        return await self._stack.enter_async_context(open_channels(self.config, self._mailbox.put))
+
     async def _act(self) -> None:
         try:
             await self._actor.run()
@@ -187,6 +234,9 @@ class Controller:
         """Hand over if that is possible in good time, and go in any case."""
         self._actor.stop()
         with anyio.move_on_after(STOP_BOUND_S):
+            with anyio.move_on_after(STOP_GRACE_S):
+                await self._actor_done.wait()
+            self._actor.interrupt()
             await self._actor_done.wait()
         self._timers.cancel()
 

@@ -17,7 +17,7 @@ import msgspec
 from kctl.messages.effects import Effect
 from kctl.messages.events import Event
 from kctl.messages.outbox import Story
-from kctl.model.settings import Settings
+from kctl.model.cluster import Node
 from kctl.runtime.encoding import pack
 
 RING = 200
@@ -28,14 +28,14 @@ FILES_MAX = 4
 class Journal:
     def __init__(
         self,
-        settings: Settings,
+        node: Node,
         file: str = "",
         *,
         file_max_bytes: int = FILE_MAX_BYTES,
         files_max: int = FILES_MAX,
     ) -> None:
         self._ring: deque[str] = deque(maxlen=RING)
-        self._settings = settings
+        self._node = node
         self._path = Path(file) if file else None
         self._file_max_bytes = file_max_bytes
         self._files_max = files_max
@@ -95,7 +95,9 @@ class Journal:
             except FileExistsError:
                 continue
         self._written = 0
-        self._write("settings", self._settings)
+        # A file that begins while this node stands by can be replayed without those before it.
+        standing_by = "true" if self._node.cluster is None else "false"
+        self._write("settings", self._node.settings, standing_by=standing_by)
         kept = sorted(self._path.parent.glob(f"{self._path.name}.[0-9]*"))
         for old in kept[: -self._files_max]:
             old.unlink()

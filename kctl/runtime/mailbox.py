@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from kctl.messages.answers import Answer
-from kctl.messages.events import Event
+from kctl.messages.events import Event, ShutdownEventThread
 from kctl.messages.queue import EventQueue
 
 
@@ -39,6 +39,12 @@ class Mailbox:
         answers = self._queue.clear_and_put(event)
         self._since.clear()
         self._filled.set()
+        return answers
+
+    def clear(self) -> list[Answer]:
+        """Drop everything; what the waiting callers are to be told."""
+        answers = self.clear_and_put(ShutdownEventThread())
+        self._queue.take()
         return answers
 
     @property

@@ -7,6 +7,7 @@ import typer
 
 import kctl
 from kctl.cli import questions
+from kctl.cli import run as run_command
 
 app = typer.Typer(
     name="kctl",
@@ -30,6 +31,7 @@ def version(
 
 
 questions.register(app)
+app.command("run", epilog=run_command.EPILOG)(run_command.run)
 
 
 def main() -> None:

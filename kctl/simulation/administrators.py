@@ -89,7 +89,9 @@ class Administrators:
 
     def new_name(self) -> str:
         """A new one, or one that existed before: a topic created again is another topic."""
-        removed = sorted(t for t in self.world.safety.removed if t not in self.ledger.topics)
+        by_hand = self.world.removed_by_hand
+        gone = [t for t in self.world.safety.removed if t not in self.ledger.topics]
+        removed = sorted(t for t in gone if t not in by_hand)
         if removed and self.chance.random() < 0.4:
             return self.chance.choice(removed)
         self._made += 1

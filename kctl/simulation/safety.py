@@ -180,9 +180,10 @@ class Safety:
     def epoch_of(self, process: "ControllerProcess") -> int:
         return -1 if process.node.cluster is None else process.node.cluster.epoch
 
-    def reads_of(self, process: "ControllerProcess") -> tuple[int, int]:
-        """The zxids at which it last read the brokers, and the time before."""
-        return self.world.ensemble.broker_reads.get(process.client.session_id, (0, 0))
+    def knew(self, process: "ControllerProcess") -> int:
+        """The zxid at which it had last read the brokers when it began what it is doing; 0: never."""
+        reads = self.world.ensemble.broker_reads.get(process.client.session_id, ())
+        return next((zxid for at, zxid in reversed(reads) if at < process.handling_since), 0)
 
     def handled(self, process: "ControllerProcess", events: tuple[ev.Event, ...]) -> None:
         epoch = self.epoch_of(process)
@@ -227,9 +228,8 @@ class Safety:
         if isinstance(value, ControlledShutdownDone) and isinstance(
             asked.event, ev.ControlledShutdown
         ):
-            broker = asked.event.broker
-            if self.epoch_of(process) == self.ledger.epoch and broker in self.ledger.brokers:
-                self.leaving[broker] = self.ledger.brokers[broker]
+            if self.epoch_of(process) == self.ledger.epoch:
+                self.leaving[asked.event.broker] = asked.event.broker_epoch
         answer_checks.check(self, process, asked, value)
 
     # -- requests -------------------------------------------------------------------------------

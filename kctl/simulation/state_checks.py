@@ -130,9 +130,10 @@ def check_alive(
     writer: "ControllerProcess",
     change: str,
 ) -> None:
-    """S7: as far as the writer could know when it last read the registrations."""
+    """S7: as far as the writer could know. It may still be at work on what it read before: like
+    Kafka it handles bounced brokers first and dead ones then."""
     ledger = safety.ledger
-    read, _ = safety.reads_of(writer)
+    read = safety.knew(writer)
     about = (str(tp), f"broker-{broker}")
     safety.check(
         "S7", ledger.was_live_since(broker, read), f"{broker} is not alive: {change}", *about
@@ -154,7 +155,7 @@ def check_loss(
 ) -> None:
     """S14: a controller takes nobody out of an ISR who was there all the time and shall stay."""
     ledger = safety.ledger
-    _, read_before = safety.reads_of(writer)
+    read_before = safety.knew(writer)
     assigned = ledger.assigned(tp)
     epoch = ledger.brokers.get(broker, -1)
     stays = (
@@ -219,7 +220,7 @@ def check_unclean(
     cluster = writer.node.cluster
     if cluster is not None and cluster.release >= RECOVERY_STATE_SINCE:
         safety.check("S6", new.recovering, f"unclean, but not to be recovered: {change}", str(tp))
-    _, read_before = safety.reads_of(writer)
+    read_before = safety.knew(writer)
     for broker in old.isr:
         epoch = ledger.brokers.get(broker, -1)
         there = (

@@ -114,8 +114,8 @@ class Ensemble:
         self._sessions: dict[int, str] = {}
         self._next_session = 100
         self.listeners: list[Listener] = []
-        self.broker_reads: dict[int, tuple[int, int]] = {}
-        """By session: the zxids at which it last read `/brokers/ids`, and the time before."""
+        self.broker_reads: dict[int, list[tuple[int, int]]] = {}
+        """By session: when it read `/brokers/ids`, and the zxids that it saw."""
 
     @property
     def tree(self) -> Tree:
@@ -186,8 +186,7 @@ class Ensemble:
             return None
 
     def noted_broker_read(self, session: int, zxid: int) -> None:
-        last, _ = self.broker_reads.get(session, (0, 0))
-        self.broker_reads[session] = (zxid, last)
+        self.broker_reads.setdefault(session, []).append((self._scheduler.now, zxid))
 
 
 def error_for(refused: Refused, operations: int, *, multi: bool) -> Exception:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from kctl.logic import deletion, reassignment
 from kctl.logic.broker_changes import usable_brokers
-from kctl.logic.chunks import ROUND, chunks
+from kctl.logic.chunks import ROUND, chunks, paced
 from kctl.logic.features import set_up_features
 from kctl.logic.partitions import trigger_online
 from kctl.logic.preferred_leaders import on_zk_election, schedule_balance
@@ -67,8 +67,8 @@ async def fail_over(cluster: ClusterState, outbox: Outbox) -> None:
         f"{len(cluster.brokers)} brokers, {len(cluster.topics)} topics, "
         f"{len(cluster.rows)} partitions",
     )
-    await repair_assignments(cluster, outbox)
     await reassignment.resume(cluster, outbox)
+    await repair_assignments(cluster, outbox)
     await deletion.resume_deletions(cluster, outbox)
     await on_zk_election(cluster, outbox, at_failover=True)
     schedule_balance(cluster, outbox, FIRST_BALANCE_MS)
@@ -97,7 +97,7 @@ async def _load_topics(cluster: ClusterState, outbox: Outbox) -> None:
         for tp in tps:
             load_state(cluster, tp, found.get(tp, Code.NO_NODE), outbox)
     # Before any state is written for partitions that have none yet.
-    await repair_assignments(cluster, outbox)
+    await repair_assignments(cluster, outbox, unborn_only=True)
 
 
 def load_state(
@@ -165,13 +165,14 @@ async def _tell_all(
 ) -> None:
     """Every replica its leadership, every broker all partitions, where they were not told yet."""
     for round_ in chunks(cluster.rows, ROUND):
-        for chunk in chunks(round_):
+        for pause, chunk in paced(round_):
+            if pause:
+                await Flush()
             for tp in chunk:
                 row = cluster.rows[tp]
                 if row.leadership is None or tp in told or tp.topic in cluster.deletions:
                     continue
                 tell_leadership(cluster, outbox, tp, row.assignment.replicas)
-            await Flush()
         await flush(cluster, outbox)
 
 

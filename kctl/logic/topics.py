@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from kctl.logic import deletion, reassignment
-from kctl.logic.chunks import CHUNK, chunks
+from kctl.logic.chunks import chunks, paced_by
 from kctl.logic.partitions import initialize_partitions
 from kctl.logic.recipients import flush
 from kctl.logic.writing import was_recreated, write_assignments, write_topics
@@ -59,8 +59,9 @@ async def load_topics(
 ) -> list[str]:
     """Take topics into memory with their partitions in New; those that can be used."""
     added = []
-    rows = 0
-    for topic, node in found.items():
+    for pause, (topic, node) in paced_by(found.items(), _rows_of):
+        if pause:
+            await Flush()
         if isinstance(node, Malformed):
             quarantine(cluster, outbox, node.path, node.reason)
         elif isinstance(node, Code):
@@ -74,11 +75,11 @@ async def load_topics(
             cluster.add_topic(topic, node.topic_id, node.zk_version)
             add_partitions(cluster, topic, node.partitions)
             added.append(topic)
-            rows += len(node.partitions)
-            if rows >= CHUNK:
-                await Flush()
-                rows = 0
     return added
+
+
+def _rows_of(found: tuple[str, TopicNode | Code | Malformed]) -> int:
+    return len(found[1].partitions) if isinstance(found[1], TopicNode) else 0
 
 
 def add_partitions(
@@ -164,7 +165,9 @@ async def draw_topic_ids(count: int) -> list[TopicId]:
 # -- a controller is never a replica ---------------------------------------------------------
 
 
-async def repair_assignments(cluster: ClusterState, outbox: Outbox) -> None:
+async def repair_assignments(
+    cluster: ClusterState, outbox: Outbox, *, unborn_only: bool = False
+) -> None:
     """Brokers that create topics themselves take this controller for a broker and place replicas.
 
     A partition without a state is simply given another assignment before its state is written; one
@@ -183,7 +186,7 @@ async def repair_assignments(cluster: ClusterState, outbox: Outbox) -> None:
         repaired = replace_replica(assignment.target, own, tuple(cluster.live), tp.partition)
         if cluster.rows[tp].leadership is None:
             unborn[tp] = Assignment(repaired)
-        else:
+        elif not unborn_only:
             moves[tp] = assignment.reassign_to(repaired)
     failed = await write_assignments(cluster, unborn, outbox) if unborn else {}
     for tp, assignment in unborn.items():

@@ -1,6 +1,6 @@
 """Long work in pieces: no step between two awaits may keep the loop, or a caller, waiting."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
 
@@ -19,6 +19,23 @@ def chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[tuple[T, ...]]:
     iterator = iter(items)
     while chunk := tuple(islice(iterator, size)):
         yield chunk
+
+
+def paced(items: Iterable[T]) -> Iterator[tuple[bool, tuple[T, ...]]]:
+    """Chunks, and whether to pause before each: before all but the first."""
+    pause = False
+    for chunk in chunks(items):
+        yield pause, chunk
+        pause = True
+
+
+def paced_by(items: Iterable[T], size: Callable[[T], int]) -> Iterator[tuple[bool, T]]:
+    """One by one, and whether to pause before each: where so many rows have gone before."""
+    rows = 0
+    for item in items:
+        pause = rows >= CHUNK
+        rows = size(item) + (0 if pause else rows)
+        yield pause, item
 
 
 def mapping_chunks(items: Mapping[K, V]) -> Iterator[dict[K, V]]:

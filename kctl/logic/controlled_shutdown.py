@@ -1,6 +1,6 @@
 """A broker asks to leave: its leaderships move, its replicas stop, and it is told what remains."""
 
-from kctl.logic.chunks import chunks
+from kctl.logic.chunks import paced
 from kctl.logic.elections import Strategy
 from kctl.logic.partitions import elect_leaders
 from kctl.logic.replicas import take_offline
@@ -46,7 +46,9 @@ async def on_controlled_shutdown(
 async def _movable(cluster: ClusterState, broker: BrokerId, *, led: bool) -> list[TopicPartition]:
     """Partitions with another replica; the others neither move nor count."""
     movable: list[TopicPartition] = []
-    for chunk in chunks(cluster.partitions_on(broker)):
+    for pause, chunk in paced(cluster.partitions_on(broker)):
+        if pause:
+            await Flush()
         movable += [
             tp
             for tp in chunk
@@ -55,5 +57,4 @@ async def _movable(cluster: ClusterState, broker: BrokerId, *, led: bool) -> lis
             and len(row.assignment.replicas) > 1
             and tp.topic not in cluster.deletions
         ]
-        await Flush()
     return movable

@@ -8,7 +8,7 @@ that could matter and looks at counters, not at rows.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kctl.logic.chunks import chunks
+from kctl.logic.chunks import chunks, paced, paced_by
 from kctl.logic.controllership import still_ours
 from kctl.logic.recipients import flush, tell_metadata
 from kctl.logic.replicas import (
@@ -18,6 +18,7 @@ from kctl.logic.replicas import (
     to_offline,
 )
 from kctl.messages.effects import (
+    Flush,
     RemovePartitionNodes,
     RemoveTopicNodes,
     UnmarkForDeletion,
@@ -89,30 +90,34 @@ async def resume_deletions(cluster: ClusterState, outbox: Outbox) -> None:
 
 
 async def _start(cluster: ClusterState, topics: Sequence[str], outbox: Outbox) -> None:
-    for topic in topics:
-        deletion = cluster.deletions[topic]
-        if not deletion.started:
-            for tp in cluster.partitions_of(topic):
-                for state in (PartitionState.OFFLINE, PartitionState.NON_EXISTENT):
-                    cluster.put(tp, cluster.rows[tp].in_state(state))
-            deletion.started = True
-            outbox.tell("deletion started", "its marker was found", key=topic)
     doomed = [tp for topic in topics for tp in cluster.partitions_of(topic)]
     for chunk in chunks(doomed):
+        for tp in chunk:
+            if not cluster.deletions[tp.topic].started:
+                for state in (PartitionState.OFFLINE, PartitionState.NON_EXISTENT):
+                    cluster.put(tp, cluster.rows[tp].in_state(state))
         # Told with leader -2: the brokers drop the topic from their caches.
         tell_metadata(outbox, chunk)
         await flush(cluster, outbox)
+    for topic in topics:
+        if not cluster.deletions[topic].started:
+            cluster.deletions[topic].started = True
+            outbox.tell("deletion started", "its marker was found", key=topic)
     dead: dict[TopicPartition, Replicas] = {}
     alive: dict[TopicPartition, Replicas] = {}
-    for tp in doomed:
-        row = cluster.rows[tp]
-        successful = ReplicaState.DELETION_SUCCESSFUL
-        left = [b for b in row.replicas if row.replica_state(b) is not successful]
-        online = tuple(b for b in left if cluster.is_online(b, tp))
-        if online:
-            alive[tp] = online
-        if gone := tuple(b for b in left if b not in online):
-            dead[tp] = gone
+    successful = ReplicaState.DELETION_SUCCESSFUL
+    for pause, chunk in paced(doomed):
+        if pause:
+            await Flush()
+        for tp in chunk:
+            row = cluster.rows[tp]
+            states = zip(row.assignment.replicas, row.replica_states, strict=True)
+            left = tuple([broker for broker, state in states if state is not successful])
+            online = cluster.online_replicas(tp, left)
+            if online:
+                alive[tp] = online
+            if len(online) < len(left):
+                dead[tp] = tuple([b for b in left if b not in online])
     await make_ineligible(cluster, dead)
     for tp, brokers in dead.items():
         _hold(cluster, tp.topic, f"replica of {tp} on broker {brokers[0]} is offline", outbox)
@@ -135,11 +140,13 @@ async def _complete(cluster: ClusterState, topics: Sequence[str], outbox: Outbox
             await RemovePartitionNodes(chunk)
         for some in chunks(list(left)):
             codes = await RemoveTopicNodes(some)
-            for topic in some:
-                if codes.get(topic, Code.UNKNOWN) in (Code.OK, Code.NO_NODE):
-                    del left[topic]
-                    cluster.remove_topic(topic)
-                    outbox.tell("topic deleted", "all its replicas are gone", key=topic)
+            gone = [t for t in some if codes.get(t, Code.UNKNOWN) in (Code.OK, Code.NO_NODE)]
+            for pause, topic in paced_by(gone, lambda t: len(cluster.topics[t].partitions)):
+                if pause:
+                    await Flush()
+                del left[topic]
+                cluster.remove_topic(topic)
+                outbox.tell("topic deleted", "all its replicas are gone", key=topic)
         if not left:
             return
     for topic in left:
@@ -153,8 +160,11 @@ async def on_stop_replica_responses(
     outbox: Outbox,
 ) -> None:
     """Many answers, one look at what they make possible."""
+    deleted: dict[TopicPartition, Replicas] = {}
     refused: dict[TopicPartition, Replicas] = {}
-    for event in events:
+    for pause, event in paced_by(events, lambda e: len(e.partition_errors)):
+        if pause:
+            await Flush()
         broker = cluster.brokers.get(event.broker)
         if broker is None or broker.epoch != event.broker_epoch:
             continue  # of an older incarnation, whose failure was or will be handled
@@ -168,9 +178,14 @@ async def on_stop_replica_responses(
             if tp.topic not in cluster.deletions or tp not in cluster.rows:
                 continue
             if event.error == KafkaError.NONE and error == KafkaError.NONE:
-                finish_deletion(cluster, tp, (event.broker,))
+                deleted[tp] = (*deleted.get(tp, ()), event.broker)
             else:
                 refused[tp] = (*refused.get(tp, ()), event.broker)
+    for pause, chunk in paced(deleted):
+        if pause:
+            await Flush()
+        for tp in chunk:
+            finish_deletion(cluster, tp, deleted[tp])
     if refused:
         await fail_replicas(cluster, refused, outbox, "a broker refused to delete a replica")
     else:

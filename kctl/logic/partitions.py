@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from kctl.logic import elections
-from kctl.logic.chunks import chunks
+from kctl.logic.chunks import chunks, paced
 from kctl.logic.elections import Strategy
 from kctl.logic.recipients import flush, tell_leadership
 from kctl.logic.writing import (
@@ -40,12 +40,13 @@ async def trigger_online(
     """Try every New and Offline partition; the ones that were elected or initialised."""
     new: list[TopicPartition] = []
     offline: list[TopicPartition] = []
-    for chunk in chunks(list(cluster.not_online)):
+    for pause, chunk in paced(list(cluster.not_online)):
+        if pause:
+            await Flush()
         for tp in chunk:
             asked = topic is None or tp.topic == topic
             if asked and tp.topic not in cluster.deletions and tp not in cluster.poisoned:
                 (new if cluster.rows[tp].leadership is None else offline).append(tp)
-        await Flush()
     online = await initialize_partitions(cluster, new, outbox, why)
     # Initialisation may have found a state that was there already: those are elected like others.
     offline += [tp for tp in new if cluster.rows[tp].state is PartitionState.OFFLINE]

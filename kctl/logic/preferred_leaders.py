@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kctl.logic.chunks import chunks
+from kctl.logic.chunks import paced
 from kctl.logic.elections import Strategy
 from kctl.logic.partitions import NO_ELIGIBLE_LEADER, elect_leaders, trigger_online
 from kctl.logic.topics import quarantine
@@ -125,11 +125,12 @@ async def on_auto_balance(cluster: ClusterState, outbox: Outbox) -> None:
         return
     schedule_balance(cluster, outbox, settings.leader_imbalance_check_interval_ms)
     lost: dict[BrokerId, list[TopicPartition]] = {}
-    for chunk in chunks(list(cluster.unbalanced)):
+    for pause, chunk in paced(cluster.unbalanced):
+        if pause:
+            await Flush()
         for tp in chunk:
             if tp.topic not in cluster.deletions:
                 lost.setdefault(cluster.rows[tp].assignment.replicas[0], []).append(tp)
-        await Flush()
     due: list[TopicPartition] = []
     for broker, tps in lost.items():
         preferring = await _count_preferring(cluster, broker)
@@ -147,11 +148,12 @@ async def on_auto_balance(cluster: ClusterState, outbox: Outbox) -> None:
 async def _count_preferring(cluster: ClusterState, broker: BrokerId) -> int:
     """Partitions whose first replica this is."""
     count = 0
-    for chunk in chunks(cluster.partitions_on(broker)):
+    for pause, chunk in paced(cluster.partitions_on(broker)):
+        if pause:
+            await Flush()
         for tp in chunk:
             if cluster.rows[tp].assignment.replicas[0] == broker:
                 count += tp.topic not in cluster.deletions
-        await Flush()
     return count
 
 

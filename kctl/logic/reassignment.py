@@ -14,6 +14,7 @@ not: replicas that vanish leave the ISR first.
 from collections.abc import Iterable, Mapping
 
 from kctl.logic import deletion
+from kctl.logic.chunks import chunks, mapping_chunks
 from kctl.logic.elections import bumped
 from kctl.logic.partitions import initialize_partitions
 from kctl.logic.recipients import flush, tell_leadership
@@ -54,14 +55,20 @@ async def reassign(
     """Give these partitions new assignments and take each as far as it goes; the failed ones."""
     for tp in wanted:
         deletion.hold_for_reassignment(cluster, tp.topic, outbox)
-    failed = await _update(cluster, wanted, outbox)
-    await advance(cluster, [tp for tp in wanted if tp not in failed], outbox)
+    failed: dict[TopicPartition, str] = {}
+    for chunk in mapping_chunks(wanted):
+        failed.update(await _update(cluster, chunk, outbox))
+        await advance(cluster, [tp for tp in chunk if tp not in failed], outbox)
     return failed
 
 
 async def advance(cluster: ClusterState, tps: Iterable[TopicPartition], outbox: Outbox) -> None:
     """Complete those whose target is in sync, start or restart the others."""
-    known = [tp for tp in tps if tp in cluster.rows]
+    for chunk in chunks(tps):
+        await _advance(cluster, [tp for tp in chunk if tp in cluster.rows], outbox)
+
+
+async def _advance(cluster: ClusterState, known: list[TopicPartition], outbox: Outbox) -> None:
     if not cluster.leaders_use_alter_partition and known:
         # Leaders write ISRs themselves; a watch tells when, a read tells what.
         await WatchPartitions(tuple(tp for tp in known if tp in cluster.reassigning))
@@ -96,6 +103,7 @@ async def _update(
     changed = {tp: a for tp, a in changed.items() if tp not in failed}
     if changed:
         failed.update(await write_assignments(cluster, changed, outbox))  # U1
+    changes: dict[TopicPartition, tuple[Row, Row]] = {}
     for tp, assignment in changed.items():
         if tp in failed:
             outbox.tell("reassignment failed", failed[tp], key=str(tp))
@@ -104,7 +112,8 @@ async def _update(
         vanished = tuple(b for b in before.replicas if b not in assignment.replicas)
         retire(cluster, outbox, tp, vanished)  # U3
         _put_assignment(cluster, tp, assignment)  # U2
-        tell_changes(outbox, "assignment changed", "reassignment", {tp: (before, cluster.rows[tp])})
+        changes[tp] = (before, cluster.rows[tp])
+    tell_changes(outbox, "assignment changed", "reassignment", changes)
     for tp in wanted:
         if tp not in failed:
             cluster.reassigning[tp] = None
@@ -234,7 +243,7 @@ async def _finish(
     final = {tp: cluster.rows[tp].assignment.completed() for tp in ready}
     needed = {tp: a for tp, a in final.items() if cluster.rows[tp].assignment != a}
     failed = await write_assignments(cluster, needed, outbox)  # B6
-    done: dict[TopicPartition, None] = {}
+    done: dict[TopicPartition, tuple[Row, Row]] = {}
     for tp in ready:
         if tp in failed:
             outbox.tell("reassignment not finished", failed[tp], key=str(tp))
@@ -242,11 +251,10 @@ async def _finish(
             before = cluster.rows[tp]
             _put_assignment(cluster, tp, final[tp])  # B2
             cluster.reassigning.pop(tp, None)
-            done[tp] = None
-            change = {tp: (before, cluster.rows[tp])}
-            tell_changes(outbox, "reassignment finished", "target in sync", change)
+            done[tp] = (before, cluster.rows[tp])
         # A broker heeds a leader epoch once, so that of B3 is told with the final replicas.
         tell_leadership(cluster, outbox, tp, cluster.rows[tp].assignment.target)  # B8
+    tell_changes(outbox, "reassignment finished", "target in sync", done)
     await flush(cluster, outbox)
     await _forget_admin_node(cluster, done, outbox)  # B7
     if not cluster.leaders_use_alter_partition:
@@ -289,7 +297,7 @@ async def _move_leaders(
 
 
 async def _forget_admin_node(
-    cluster: ClusterState, done: Mapping[TopicPartition, None], outbox: Outbox
+    cluster: ClusterState, done: Iterable[TopicPartition], outbox: Outbox
 ) -> None:
     """B7: entries whose replicas are exactly what was reached; an emptied znode is deleted."""
     await _drop_from_admin_node({tp: cluster.rows[tp].assignment.replicas for tp in done}, outbox)
@@ -438,8 +446,8 @@ async def complete_ready(
 ) -> None:
     """ISRs changed: finish the reassignments that only waited for that."""
     ready = {tp: None for tp in tps if tp in cluster.reassigning and is_complete(cluster.rows[tp])}
-    if ready:
-        await _finish(cluster, ready, outbox)
+    for chunk in mapping_chunks(ready):
+        await _finish(cluster, chunk, outbox)
 
 
 def on_list_reassignments(

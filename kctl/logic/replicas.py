@@ -6,7 +6,7 @@ partition cost one write.
 
 from collections.abc import Iterable, Mapping
 
-from kctl.logic.chunks import ROUND, chunks, mapping_chunks
+from kctl.logic.chunks import ROUND, chunks, mapping_chunks, paced
 from kctl.logic.elections import bumped, removed_from_isr
 from kctl.logic.recipients import flush, stop_replica, tell_leadership
 from kctl.logic.writing import (
@@ -45,7 +45,9 @@ async def take_online(
 ) -> None:
     """OnlineReplica: each is told the current leadership. Those in deletion are left to it."""
     for round_ in chunks(replicas, ROUND):
-        for chunk in chunks(round_):
+        for pause, chunk in paced(round_):
+            if pause:
+                await Flush()
             for tp in chunk:
                 row = cluster.rows[tp]
                 ready = tuple([b for b in replicas[tp] if row.replica_state(b) in CAN_GO_ONLINE])
@@ -54,7 +56,6 @@ async def take_online(
                 _put_states(cluster, tp, row, ready, ReplicaState.ONLINE)
                 if row.leadership is not None and tp.topic not in cluster.deletions:
                     tell_leadership(cluster, outbox, tp, ready)
-            await Flush()
         await flush(cluster, outbox)
 
 
@@ -159,12 +160,16 @@ async def start_deletion(
     cluster: ClusterState, replicas: Mapping[TopicPartition, Replicas], outbox: Outbox
 ) -> None:
     """Offline, then ReplicaDeletionStarted: StopReplica with deletion."""
-    for chunk in mapping_chunks(replicas):
-        for tp, brokers in chunk.items():
-            to_offline(cluster, tp, brokers)
-            _put_states(cluster, tp, cluster.rows[tp], brokers, ReplicaState.DELETION_STARTED)
-            for broker in brokers:
-                stop_replica(cluster, outbox, tp, broker, delete=True)
+    for round_ in chunks(replicas, ROUND):
+        for pause, chunk in paced(round_):
+            if pause:
+                await Flush()
+            for tp in chunk:
+                brokers = replicas[tp]
+                to_offline(cluster, tp, brokers)
+                _put_states(cluster, tp, cluster.rows[tp], brokers, ReplicaState.DELETION_STARTED)
+                for broker in brokers:
+                    stop_replica(cluster, outbox, tp, broker, delete=True)
         await flush(cluster, outbox)
 
 

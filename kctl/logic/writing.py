@@ -9,7 +9,9 @@ from collections.abc import Mapping
 
 import attrs
 
+from kctl.logic.chunks import paced_by
 from kctl.messages.effects import (
+    Flush,
     ReadPartitions,
     ReadTopics,
     TopicNode,
@@ -194,7 +196,11 @@ async def write_topics(
     outbox: Outbox,
 ) -> dict[str, str]:
     """Topic znodes as memory knows them, with these changes; the topics that failed, and why."""
-    pending = {topic: compose(cluster, topic, change) for topic, change in changes.items()}
+    pending: dict[str, TopicNode] = {}
+    for pause, topic in paced_by(changes, lambda t: len(cluster.topics[t].partitions)):
+        if pause:
+            await Flush()
+        pending[topic] = compose(cluster, topic, changes[topic])
     failed: dict[str, str] = {}
     for _ in range(ATTEMPTS_MAX):
         if not pending:

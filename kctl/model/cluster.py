@@ -247,6 +247,11 @@ class ClusterState:
         assert isinstance(shared, Assignment)
         return shared
 
+    def share_replicas(self, replicas: Replicas) -> Replicas:
+        shared = self._interned.setdefault(replicas, replicas)
+        assert isinstance(shared, tuple)
+        return shared
+
     def share_states(self, states: tuple[ReplicaState, ...]) -> tuple[ReplicaState, ...]:
         shared = self._interned.setdefault(states, states)
         assert isinstance(shared, tuple)

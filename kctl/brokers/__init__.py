@@ -1,5 +1,5 @@
-"""The broker adapter: wire codecs by version, connections, channels and simulated brokers.
+"""The broker adapter: connections, channels and simulated brokers.
 
-A channel carries the controller's requests to one broker, in order, one in flight, and turns its
-answers into events.
+A channel carries the controller's requests to one incarnation of a broker, in order, one in
+flight, and turns its answers into events. What goes over the wire is described in `kctl.wire`.
 """

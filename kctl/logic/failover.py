@@ -40,6 +40,7 @@ from kctl.model.states import PartitionState, ReplicaState
 
 FIRST_BALANCE_MS = 5_000
 QUARANTINE_TIMER = "quarantine"
+_ONLINE, _INELIGIBLE = ReplicaState.ONLINE, ReplicaState.DELETION_INELIGIBLE
 WHY = "a new controller took office"
 
 
@@ -90,7 +91,7 @@ async def _load_brokers(cluster: ClusterState, outbox: Outbox) -> None:
 
 async def _load_topics(cluster: ClusterState, outbox: Outbox) -> None:
     for names in chunks(sorted(await ListTopics())):
-        await load_topics(cluster, await ReadTopics(names), outbox)
+        await load_topics(cluster, await ReadTopics(names), outbox, unread=True)
     await mint_missing_topic_ids(cluster, outbox)
     for tps in chunks(cluster.rows):
         found = await ReadPartitions(tps)
@@ -109,24 +110,25 @@ def load_state(
     """The row's first states: by what ZooKeeper holds and who is online."""
     row = cluster.rows[tp]
     replicas = row.assignment.replicas
+    online = cluster.online_replicas(tp, replicas)
     states = cluster.share_states(
-        tuple(
-            ReplicaState.ONLINE if cluster.is_online(b, tp) else ReplicaState.DELETION_INELIGIBLE
-            for b in replicas
-        )
+        (ReplicaState.ONLINE,) * len(replicas)
+        if len(online) == len(replicas)
+        else tuple([_ONLINE if b in online else _INELIGIBLE for b in replicas])
     )
     if isinstance(seen, Malformed):
         cluster.poison(tp, seen.path, seen.reason)
         outbox.tell("quarantined", seen.reason, key=seen.path)
-    if isinstance(seen, Leadership) and not all(b in replicas for b in seen.isr):
+    if not isinstance(seen, Leadership):
+        cluster.load(tp, Row(row.assignment, None, PartitionState.NEW, states))
+        return
+    if seen.isr != replicas and not all(b in replicas for b in seen.isr):
         path = f"/brokers/topics/{tp.topic}/partitions/{tp.partition}/state"
         outbox.tell("odd state", f"the ISR {list(seen.isr)} is not within the replicas", key=path)
-    if isinstance(seen, Leadership):
-        online = cluster.is_online(seen.leader, tp)
-        state = PartitionState.ONLINE if online else PartitionState.OFFLINE
-        cluster.load(tp, Row(row.assignment, seen, state, states))
-    else:
-        cluster.load(tp, Row(row.assignment, None, PartitionState.NEW, states))
+    led = seen.leader in online or cluster.is_online(seen.leader, tp)
+    state = PartitionState.ONLINE if led else PartitionState.OFFLINE
+    shared = seen.with_shared(cluster.share_replicas(seen.isr))
+    cluster.load(tp, Row(row.assignment, shared, state, states))
 
 
 async def _queue_deletions(cluster: ClusterState, marked: tuple[str, ...], outbox: Outbox) -> None:

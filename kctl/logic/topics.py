@@ -56,8 +56,10 @@ async def load_topics(
     cluster: ClusterState,
     found: Mapping[str, TopicNode | Code | Malformed],
     outbox: Outbox,
+    *,
+    unread: bool = False,
 ) -> list[str]:
-    """Take topics into memory with their partitions in New; those that can be used."""
+    """Take topics into memory with their partitions in New, or still to be read; the usable ones."""
     added = []
     for pause, (topic, node) in paced_by(found.items(), _rows_of):
         if pause:
@@ -73,7 +75,10 @@ async def load_topics(
         else:
             cluster.heal(f"/brokers/topics/{topic}")
             cluster.add_topic(topic, node.topic_id, node.zk_version)
-            add_partitions(cluster, topic, node.partitions)
+            if unread:
+                cluster.add_unread(topic, node.partitions)
+            else:
+                add_partitions(cluster, topic, node.partitions)
             added.append(topic)
     return added
 

@@ -152,7 +152,8 @@ def _settle(
     if result.offline is not None:
         states = states_offline(cluster, before, result.offline[tp])
     entered = before.state if result.state is None else result.state
-    after = Row(before.assignment, leadership, entered, states)
+    shared = leadership.with_shared(cluster.share_replicas(leadership.isr))
+    after = Row(before.assignment, shared, entered, states)
     cluster.put(tp, after)
     result.done[tp] = (before, after)
 

@@ -221,6 +221,27 @@ class ClusterState:
         else:
             self.unbalanced.pop(tp, None)
 
+    def add_unread(self, topic: str, partitions: Mapping[int, Assignment]) -> None:
+        """Partitions known by name, of a topic just added; `load` gives each its true state.
+
+        Until then no index of states knows them: nearly all will turn out to be Online.
+        """
+        index = self.topics[topic].partitions
+        rows, by_broker = self.rows, self.by_broker
+        for partition, found in partitions.items():
+            assignment = self.share(found)
+            states = self.share_states((ReplicaState.NEW,) * len(assignment.replicas))
+            tp = index[partition] = TopicPartition(topic, partition)
+            rows[tp] = Row(assignment, None, PartitionState.NEW, states)
+            for broker in assignment.replicas:
+                on_it = by_broker.get(broker)
+                if on_it is None:
+                    by_broker[broker] = {tp: None}
+                else:
+                    on_it[tp] = None
+            if assignment.adding or assignment.removing:
+                self.reassigning[tp] = None
+
     def load(self, tp: TopicPartition, row: Row) -> None:
         """The first true state of a row known by name only, or not understood for a while.
 
@@ -245,9 +266,11 @@ class ClusterState:
         """The one instance of an assignment that all rows share."""
         shared = self._interned.setdefault(assignment, assignment)
         assert isinstance(shared, Assignment)
+        self._interned.setdefault(shared.replicas, shared.replicas)
         return shared
 
     def share_replicas(self, replicas: Replicas) -> Replicas:
+        """The same for an ISR, which mostly is one of the assignments' replicas."""
         shared = self._interned.setdefault(replicas, replicas)
         assert isinstance(shared, tuple)
         return shared
@@ -375,3 +398,5 @@ class Node:
     active_id: BrokerId | None = None
     cluster: ClusterState | None = None
     """Present exactly while this node is the active controller."""
+    registered: bool = False
+    """Whether this node has put itself into `/brokers/ids`."""

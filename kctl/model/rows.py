@@ -88,6 +88,19 @@ class Leadership(msgspec.Struct, frozen=True, gc=False):
             self.recovering,
         )
 
+    def with_shared(self, isr: Replicas) -> "Leadership":
+        """The same, with an equal ISR that other rows have too."""
+        if self.isr is isr:
+            return self
+        return Leadership(
+            self.leader,
+            isr,
+            self.leader_epoch,
+            self.controller_epoch,
+            self.zk_version,
+            self.recovering,
+        )
+
 
 class Row(msgspec.Struct, frozen=True, gc=False):
     assignment: Assignment

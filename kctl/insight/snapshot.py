@@ -16,6 +16,7 @@ from kctl.logic.chunks import chunks
 from kctl.logic.failover import load_state
 from kctl.logic.topics import load_topics
 from kctl.messages import effects as ef
+from kctl.messages.driver import Finished, Procedure, step
 from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState
 from kctl.model.codes import Code, Malformed
@@ -52,7 +53,7 @@ class Snapshot:
         outbox = Outbox()
         for broker in usable_brokers(cluster, zookeeper.brokers, outbox).values():
             cluster.add_broker(broker)
-        load_topics(cluster, zookeeper.topics, outbox)
+        _at_once(load_topics(cluster, zookeeper.topics, outbox))
         for tp in list(cluster.rows):
             load_state(cluster, tp, zookeeper.states.get(tp, Code.NO_NODE), outbox)
         for topic in zookeeper.deletions:
@@ -117,6 +118,12 @@ async def take_snapshot(client: Reader) -> Snapshot:
         ),
         controller_id,
     )
+
+
+def _at_once(procedure: Procedure) -> None:
+    """Run a part of the core that only pauses and wants nothing."""
+    while not isinstance(wanted := step(procedure), Finished):
+        assert isinstance(wanted, ef.Flush), f"a reader cannot perform {wanted!r}"
 
 
 def _present(found: Mapping[K, V | Code]) -> dict[K, V]:

@@ -6,7 +6,9 @@ from kctl.messages.effects import (
     ControllerNode,
     CreateControllerEpoch,
     ReadControllership,
+    RegisterController,
     ReleaseControllership,
+    UnregisterController,
 )
 from kctl.messages.outbox import CancelTimers, Gathered, Outbox
 from kctl.messages.requests import DisconnectAll
@@ -65,7 +67,26 @@ async def maybe_resign(node: Node, outbox: Outbox) -> bool:
     node.active_id = None if holder is None else holder.broker_id
     if node.cluster is not None:
         resign(node, outbox, f"the controller is now {node.active_id}")
+    await unregister(node)
     return ours
+
+
+async def register(node: Node, outbox: Outbox) -> None:
+    """Once, and only where a broker older than 3.0 lives."""
+    cluster = node.cluster
+    if cluster is None or node.registered or not node.settings.endpoints:
+        return
+    racks = [b.rack for b in cluster.brokers.values()]
+    rack = racks[0] if racks and all(r is not None for r in racks) else None
+    code = await RegisterController(node.settings.endpoints, rack)
+    node.registered = True
+    outbox.tell("registered", f"for brokers older than 3.0: {code.value}")
+
+
+async def unregister(node: Node) -> None:
+    if node.registered:
+        node.registered = False
+        await UnregisterController()
 
 
 async def still_ours(cluster: ClusterState) -> bool:
@@ -90,4 +111,5 @@ async def hand_over(node: Node, outbox: Outbox) -> None:
         return
     resign(node, outbox, "stopping")
     node.active_id = None
+    await unregister(node)
     await ReleaseControllership(cluster.epoch_zk_version)

@@ -23,6 +23,7 @@ from kctl.messages import events as ev
 from kctl.messages.answers import preempted
 from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState, Node
+from kctl.model.settings import FOUND_BY_METADATA_SINCE
 
 ControllershipEvent = (
     ev.Startup
@@ -87,7 +88,18 @@ async def handle(node: Node, events: tuple[ev.Event, ...], outbox: Outbox) -> No
     else:
         await _on_active(node.cluster, cast("tuple[ActiveEvent, ...]", events), outbox)
     if node.cluster is not None:
+        if _shows_old_brokers(node.cluster, event):
+            await controllership.register(node, outbox)
         seal(node.cluster, outbox)
+
+
+def _shows_old_brokers(cluster: ClusterState, event: ev.Event) -> bool:
+    """Those that look for the controller in `/brokers/ids`."""
+    if isinstance(event, ev.BrokerVersions):
+        return event.release < FOUND_BY_METADATA_SINCE
+    if isinstance(event, ev.BrokerChange | ControllershipEvent):
+        return any(b.registration_version < 5 for b in cluster.brokers.values())
+    return False
 
 
 async def _on_controllership(node: Node, event: ControllershipEvent, outbox: Outbox) -> None:
@@ -104,6 +116,7 @@ async def _on_controllership(node: Node, event: ControllershipEvent, outbox: Out
                     await fail_over(cluster, outbox)
         case ev.Expire():
             node.active_id = None
+            node.registered = False
             if node.cluster is not None:
                 controllership.resign(node, outbox, "the ZooKeeper session is lost")
         case ev.ShutdownEventThread():

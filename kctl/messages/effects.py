@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from kctl.model.brokers import Broker
+from kctl.model.brokers import Broker, Endpoint
 from kctl.model.codes import Code, Malformed
 from kctl.model.names import BrokerId, TopicId, TopicPartition
 from kctl.model.rows import Assignment, Leadership, Replicas
@@ -89,6 +89,19 @@ class ReleaseControllership(Effect[Code]):
     """Delete `/controller`, under the epoch's version, so that the next one starts at once."""
 
     epoch_zk_version: int
+
+
+@attrs.frozen
+class RegisterController(Effect[Code]):
+    """Our own `/brokers/ids/<id>`: brokers up to 2.8 look there when they shut down."""
+
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+
+
+@attrs.frozen
+class UnregisterController(Effect[Code]):
+    """Remove it, if it is our session's: who does not rule must not be taken for a broker."""
 
 
 @attrs.frozen

@@ -12,6 +12,8 @@ TOPIC_IDS_SINCE: Release = (2, 8)
 RECOVERY_STATE_SINCE: Release = (3, 2)
 ALTER_PARTITION_SINCE: Release = (2, 7)
 FEATURES_SINCE: Release = (2, 7)
+FOUND_BY_METADATA_SINCE: Release = (3, 0)
+"""Older brokers look for the controller in `/brokers/ids` when they shut down."""
 
 OLDEST_RELEASE: Release = (2, 4)
 LATEST_RELEASE: Release = (3, 9)

@@ -23,7 +23,7 @@ from kctl.zookeeper.errors import (
 )
 from kctl.zookeeper.link import State
 from kctl.zookeeper.session import Session
-from kctl.zookeeper.store import Registration, Store
+from kctl.zookeeper.store import Store
 from kctl.zookeeper.watches import Watches
 
 log = structlog.get_logger("kctl.zookeeper")
@@ -33,14 +33,11 @@ RETRY_MAX_S = 10.0
 
 
 class Campaign:
-    def __init__(
-        self, config: Config, node: Node, actor: Actor, chance: random.Random, *, register: bool
-    ) -> None:
+    def __init__(self, config: Config, node: Node, actor: Actor, chance: random.Random) -> None:
         self._config = config
         self._node = node
         self._actor = actor
         self._chance = chance
-        self._register = register
         self._changed = asyncio.Event()
         self.session: Session | None = None
         self.sessions = 0
@@ -136,7 +133,6 @@ class Campaign:
             session,
             settings.controller_id,
             watches=watches,
-            registration=Registration(settings.endpoints) if self._register else None,
             set_acl=self._config.zookeeper_set_acl,
         )
         session.on_event(watches.fired)

@@ -52,17 +52,14 @@ class Controller:
         *,
         channels: Callable[[Callable[[Event], None]], Channels] | None = None,
         seed: int | None = None,
-        register: bool = False,
         tune_gc: bool = False,
     ) -> None:
-        """`channels` makes the way to the brokers, given where its events go. `register` puts the
-        controller into `/brokers/ids`, where brokers up to 2.8 look for it. `tune_gc` keeps the
+        """`channels` makes the way to the brokers, given where its events go. `tune_gc` keeps the
         garbage collector off while a cluster is loaded and blind to it after that; it concerns the
         whole process."""
         self.config = config or Config()
         self._make_channels = channels
         self._seed = seed
-        self._register = register
         self._tune_gc = tune_gc
         self._stack = AsyncExitStack()
         self._subscribers: dict[asyncio.Queue[Handled], None] = {}
@@ -93,9 +90,7 @@ class Controller:
             self._tell,
             Collector(self._tune_gc),
         )
-        self._campaign = Campaign(
-            self.config, self._node, self._actor, chance, register=self._register
-        )
+        self._campaign = Campaign(self.config, self._node, self._actor, chance)
         self._actor_done = asyncio.Event()
         if isinstance(self.channels, ChannelManager):
             await self._stack.enter_async_context(

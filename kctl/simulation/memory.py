@@ -89,7 +89,12 @@ class MemoryZooKeeper:
 
     def _write(self, effect: ef.Effect[Any]) -> object:
         match effect:
-            case ef.CreateControllerEpoch() | ef.Bootstrap():
+            case (
+                ef.CreateControllerEpoch()
+                | ef.Bootstrap()
+                | ef.RegisterController()
+                | ef.UnregisterController()
+            ):
                 return Code.OK
             case ef.ClaimControllership(epoch=epoch, epoch_zk_version=version):
                 if version != self.epoch_zk_version:

@@ -52,10 +52,9 @@ def class_path(version: str = DEFAULT_VERSION) -> list[Path]:
     """The broker's jars and those of the tools, fetched once."""
     wanted = [
         ("org.apache.kafka", "kafka_2.13", version),
+        ("org.apache.kafka", "kafka-tools", version),
         ("org.slf4j", "slf4j-reload4j", "1.7.36"),
     ]
-    if _release(version) >= (3, 4):
-        wanted.append(("org.apache.kafka", "kafka-tools", version))
     jars = fetched_jars(f"kafka-{version}", wanted)
     # Two logging backends would quarrel; the one that writes what Kafka writes stays.
     return [jar for jar in jars if not jar.name.startswith(("slf4j-simple", "slf4j-log4j12"))]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import attrs
 
 from kctl.messages import effects as ef
-from kctl.messages.term import SessionLost
+from kctl.messages.term import ControllerMoved, SessionLost
 from kctl.model.brokers import Endpoint
 from kctl.model.codes import Code, Malformed
 from kctl.model.names import BrokerId
@@ -100,6 +100,30 @@ class Controllership:
         if code is Code.OK:
             self._fence.version = self._claimed
         return code
+
+    async def register(self, effect: ef.RegisterController) -> Code:
+        """Under the fence; what our id has left there from another session goes."""
+        path = paths.broker(self._controller_id)
+        operations = self._fenced()
+        if await self._is_kctl(path):
+            operations.append(Delete(path))
+        elif await reading(lambda: self._client.exists(path)) is not None:
+            raise Unusable(f"{path}: a broker has the id of this controller")
+        data = encode_registration(effect.endpoints, effect.rack, self._now_ms())
+        operations.append(self._ephemeral(path, data))
+        return await self._all_or_none(operations)
+
+    async def unregister(self, _: ef.UnregisterController) -> Code:
+        path = paths.broker(self._controller_id)
+        stat = await reading(lambda: self._client.exists(path))
+        if stat is None or stat.ephemeral_owner != self._client.session_id:
+            return Code.NO_NODE
+        return await self._all_or_none([Delete(path, stat.version)])
+
+    def _fenced(self) -> list[Operation]:
+        if self._fence.version is None:
+            raise ControllerMoved("no controllership was claimed")
+        return [Check(paths.CONTROLLER_EPOCH, self._fence.version)]
 
     async def release(self, effect: ef.ReleaseControllership) -> Code:
         """A code even when fenced: the term is over anyway, and whoever rules now is not touched."""

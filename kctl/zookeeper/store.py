@@ -63,6 +63,8 @@ class Store:
             ef.ReadControllership: rule.read,
             ef.ClaimControllership: rule.claim,
             ef.ReleaseControllership: rule.release,
+            ef.RegisterController: rule.register,
+            ef.UnregisterController: rule.unregister,
             ef.CreateControllerEpoch: write.create_controller_epoch,
             ef.Bootstrap: write.bootstrap,
             ef.ReadBrokers: read.read_brokers,

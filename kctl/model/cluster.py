@@ -85,7 +85,12 @@ class ClusterState:
     poisoned: dict[TopicPartition, str] = attrs.field(factory=dict)
     """Partitions that are left alone because of a quarantined znode or a failing rule."""
 
-    _interned: dict[object, object] = attrs.field(factory=dict, repr=False)
+    _assignments: dict[Assignment, Assignment] = attrs.field(factory=dict, repr=False)
+    _replicas: dict[Replicas, Replicas] = attrs.field(factory=dict, repr=False)
+    _states: dict[tuple[ReplicaState, ...], tuple[ReplicaState, ...]] = attrs.field(
+        factory=dict, repr=False
+    )
+    """Apart from `_replicas`: states are numbers too, and compare as such."""
 
     # -- what the release of the oldest broker allows ---------------------------------------
 
@@ -264,21 +269,16 @@ class ClusterState:
 
     def share(self, assignment: Assignment) -> Assignment:
         """The one instance of an assignment that all rows share."""
-        shared = self._interned.setdefault(assignment, assignment)
-        assert isinstance(shared, Assignment)
-        self._interned.setdefault(shared.replicas, shared.replicas)
+        shared = self._assignments.setdefault(assignment, assignment)
+        self._replicas.setdefault(shared.replicas, shared.replicas)
         return shared
 
     def share_replicas(self, replicas: Replicas) -> Replicas:
         """The same for an ISR, which mostly is one of the assignments' replicas."""
-        shared = self._interned.setdefault(replicas, replicas)
-        assert isinstance(shared, tuple)
-        return shared
+        return self._replicas.setdefault(replicas, replicas)
 
     def share_states(self, states: tuple[ReplicaState, ...]) -> tuple[ReplicaState, ...]:
-        shared = self._interned.setdefault(states, states)
-        assert isinstance(shared, tuple)
-        return shared
+        return self._states.setdefault(states, states)
 
     def queue_deletion(self, topic: str) -> Deletion:
         deletion = self.deletions.get(topic)
@@ -323,7 +323,9 @@ class ClusterState:
             },
             quarantine=dict(self.quarantine),
             poisoned=dict(self.poisoned),
-            interned=self._interned,
+            assignments=self._assignments,
+            replicas=self._replicas,
+            states=self._states,
         )
 
     # -- indexes ----------------------------------------------------------------------------

@@ -206,6 +206,26 @@ def test_a_row_without_rights_fails_alone() -> None:
     assert {n for n, code in codes.items() if code is Code.OK} == set(range(50)) - {7, 8}
 
 
+@pytest.mark.parametrize(
+    "unit,code",
+    [
+        ((Delete("/a/x"),), Code.NOT_EMPTY),
+        ((Discard("/a/x/1"), Discard("/a/x")), Code.NOT_EMPTY),
+        ((SetData("/a/x", b"", 7),), Code.BAD_VERSION),
+        ((Delete("/a/x/2", 7),), Code.BAD_VERSION),
+        ((SetData("/a/none", b""),), Code.NO_NODE),
+        ((Create("/none/x"),), Code.NO_NODE),
+        ((Create("/a/x"),), Code.NODE_EXISTS),
+    ],
+)
+def test_what_must_fail_is_known_after_one_refusal(unit: Unit, code: Code) -> None:
+    made = dict.fromkeys(("/a/x", "/a/x/1", "/a/x/2", "/b/1"), (0, b""))
+    client = TreeClient(ROOTS | made)
+    rows: list[tuple[int, Unit]] = [(0, unit), (1, (Discard("/b/1"),)), (2, unit)]
+    assert run(batches(client).write(rows)) == {0: code, 1: Code.OK, 2: code}
+    assert len(client.multis) == 2
+
+
 def test_only_the_rows_of_a_lost_multi_are_unknown() -> None:
     tree = ROOTS | {f"/a/{n}": (0, b"") for n in range(500)}
     client = TreeClient(tree)

@@ -25,6 +25,7 @@ from tests.zookeeper.offices import US, leadership, make_topic, ruling, topic_no
 pytestmark = [pytest.mark.zookeeper, pytest.mark.asyncio]
 
 SETTINGS = Settings(controller_id=US)
+WAIT_S = 30
 TP = TopicPartition("t", 0)
 RE_READ = [
     ev.ControllerChange(),
@@ -54,9 +55,10 @@ class Office:
 
     async def until(self, holds: Callable[[list[ev.Event]], bool]) -> list[ev.Event]:
         """Wait for it; what was emitted till then is taken."""
-        while not holds(self.events):
-            self._arrived.clear()
-            await self._arrived.wait()
+        async with asyncio.timeout(WAIT_S):
+            while not holds(self.events):
+                self._arrived.clear()
+                await self._arrived.wait()
         taken = self.events[:]
         self.events.clear()
         return taken
@@ -68,8 +70,9 @@ class Office:
     async def settled(self, zk: Session) -> list[ev.Event]:
         """What was emitted once ZooKeeper and the background have nothing more to say."""
         await zk.sync()
-        while not self.watches.idle:
-            await zk.sync()
+        async with asyncio.timeout(WAIT_S):
+            while not self.watches.idle:
+                await zk.sync()
         taken = self.events[:]
         self.events.clear()
         return taken

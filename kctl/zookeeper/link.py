@@ -110,7 +110,7 @@ class SessionLink:
         self._auth_replies_due = 0
         self._watches_written = False
         self._failed_in_a_row = 0
-        self._unanswered_in_a_row = 0
+        self._late_in_a_row = 0
         self._dials: dict[Server, int] = {}
         self._fence: asyncio.TimerHandle | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -241,25 +241,29 @@ class SessionLink:
         while self._state not in FINAL:
             round_number, place = divmod(self._failed_in_a_row, len(self._dial_order))
             if round_number > 0 and place == 0:
-                backoff = min(BACKOFF_MIN_S * 2 ** min(round_number - 1, 10), BACKOFF_MAX_S)
-                await asyncio.sleep(backoff * self._rng.uniform(0.5, 1.0))
+                # The back-off, too, must leave the session time for several tries.
+                longest_s = min(BACKOFF_MAX_S, self._timeout_s / 12)
+                backoff_s = min(BACKOFF_MIN_S * 2 ** min(round_number - 1, 10), longest_s)
+                await asyncio.sleep(backoff_s * self._rng.uniform(0.5, 1.0))
             server = self._dial_order.first
             connection = await self._dial(server)
             self._dial_order.failed(server)
             self._failed_in_a_row += 1
-            self._unanswered_in_a_row += 1
             if connection is not None:
-                self._unanswered_in_a_row = 0
+                self._late_in_a_row = 0
                 if self._clock() - connection.made_at > self._timeout_s / 3:
                     # It served for a while; a server that drops us at once counts as failed.
                     self._failed_in_a_row = 0
+            elif isinstance(self.last_error, TimeoutError):
+                self._late_in_a_row += 1
 
     async def _dial(self, server: Server) -> Connection | None:
         """Try one server, and stay until its connection ends; None if it gave no session."""
         # All servers can be tried once in the third of the timeout that is left after a silence.
-        # A slow ensemble gets longer with each round.
+        # A slow ensemble gets longer with each round of late answers; refusals do not count, for a
+        # server that starts refuses for a while, and may then leave its first client hanging.
         share_s = max(self._timeout_s / 3 / len(self._dial_order), DIAL_BOUND_MIN_S)
-        rounds = min(self._unanswered_in_a_row // len(self._dial_order), 10)
+        rounds = min(self._late_in_a_row // len(self._dial_order), 10)
         bound_s = min(share_s * 2**rounds, max(self._timeout_s, share_s))
         connection = Connection(
             self,

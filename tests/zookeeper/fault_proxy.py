@@ -97,7 +97,10 @@ class FaultProxy:
             self.refuse_next -= 1
             _reset(writer)
             return
-        await self._flow.wait()
+        try:
+            await self._flow.wait()
+        except asyncio.CancelledError:
+            return  # the end of the proxy; the stream's own callback must not log it
         try:
             far_reader, far_writer = await asyncio.open_connection(HOST, self.target_port)
         except OSError:
@@ -109,7 +112,7 @@ class FaultProxy:
                 group.create_task(self._pump(reader, far_writer, number, answers=False))
                 group.create_task(self._pump(far_reader, writer, number, answers=True))
         except asyncio.CancelledError:
-            pass  # only the end of the proxy cancels; the stream's own callback must not log it
+            pass  # the end of the proxy, as above
         finally:
             self._writers -= {writer, far_writer}
             writer.close()

@@ -113,6 +113,18 @@ async def test_a_late_connect_reply_is_a_failed_try(holder: Holder, proxy: Fault
     assert proxy.accepted == 3
 
 
+async def test_a_server_that_starts_refuses_and_then_hangs(
+    holder: Holder, proxy: FaultProxy
+) -> None:
+    """Seen of ZooKeeper itself: it accepts before it can answer. One such try must not cost all."""
+    proxy.refuse_next = 6
+    proxy.delay_next_s = 10 * TIMEOUT_MS / 1000
+    proxy.cut_rst()
+    await holder.record.until(lambda record: record.states[-1:] in ([CONNECTED], [EXPIRED]))
+    assert holder.record.states == [SUSPENDED, CONNECTED]
+    assert await holder.still_holds()
+
+
 async def test_a_slow_ensemble_is_reached_in_the_end(through: str, proxy: FaultProxy) -> None:
     """Each round waits longer, so a server that is always late is not refused for ever."""
     proxy.delay_all_s = 1.0

@@ -112,7 +112,11 @@ class Controller:
             await self._stop()
         self._tasks.cancel_scope.cancel()
         try:
-            return await self._stack.__aexit__(kind, error, trace)
+            if kind is None or issubclass(kind, asyncio.CancelledError):
+                return await self._stack.__aexit__(kind, error, trace)
+            # An error of the body stays what it is: the task group would wrap it.
+            await self._stack.__aexit__(None, None, None)
+            return None
         finally:
             self.journal.close()
 

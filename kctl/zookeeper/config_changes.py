@@ -58,6 +58,10 @@ class ConfigChanges:
         try:
             names = await reading(lambda: self._client.children(parent, watch=True))
         except NoNode:
+            # No broker has been here yet: whatever comes is new.
+            self._last_seen = -1
+            if await reading(lambda: self._client.exists(parent, watch=True)) is not None:
+                await self._look_at_topics()
             return
         numbered = {n: name for name in names if (n := paths.child_number(name)) is not None}
         newest = max(numbered, default=-1)

@@ -54,9 +54,9 @@ async def queue(cluster: ClusterState, marked: Iterable[str], outbox: Outbox) ->
     if cluster.settings.delete_topic_enable:
         reassigned = {tp.topic: None for tp in cluster.reassigning}
         for topic in [t for t in names if t in cluster.topics]:
-            deletion = cluster.queue_deletion(topic)
+            cluster.queue_deletion(topic)
             if topic in reassigned:
-                deletion.ineligible = REASSIGNMENT_IN_PROGRESS
+                hold_for_reassignment(cluster, topic, outbox)
 
 
 def _in_quarantine(cluster: ClusterState, topic: str) -> bool:

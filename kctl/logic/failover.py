@@ -133,6 +133,7 @@ def load_state(
 
 async def _queue_deletions(cluster: ClusterState, marked: tuple[str, ...], outbox: Outbox) -> None:
     """Markers without a topic are what an interrupted deletion left: finish it."""
+    finished: dict[str, None] = {}
     if cluster.settings.delete_topic_enable:
         left_over = [
             t
@@ -140,8 +141,12 @@ async def _queue_deletions(cluster: ClusterState, marked: tuple[str, ...], outbo
             if t not in cluster.topics and f"/brokers/topics/{t}" not in cluster.quarantine
         ]
         for chunk in chunks(left_over):
-            await RemoveTopicNodes(chunk)
-    await deletion.queue(cluster, marked, outbox)
+            codes = await RemoveTopicNodes(chunk)
+            for topic in chunk:
+                if codes.get(topic, Code.UNKNOWN) in (Code.OK, Code.NO_NODE):
+                    finished[topic] = None
+                    outbox.tell("topic deleted", "an earlier controller had begun", key=topic)
+    await deletion.queue(cluster, [t for t in marked if t not in finished], outbox)
 
 
 def unreachable(cluster: ClusterState) -> dict[TopicPartition, Replicas]:

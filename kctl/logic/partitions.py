@@ -1,6 +1,6 @@
 """The partition state machine: entering Online, by initialisation or by election."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
@@ -8,6 +8,7 @@ from kctl.logic import elections
 from kctl.logic.chunks import chunks, paced
 from kctl.logic.elections import Strategy
 from kctl.logic.recipients import flush, tell_leadership
+from kctl.logic.replicas import take_offline
 from kctl.logic.writing import (
     ATTEMPTS_MAX,
     Written,
@@ -48,8 +49,6 @@ async def trigger_online(
             if asked and tp.topic not in cluster.deletions and tp not in cluster.poisoned:
                 (new if cluster.rows[tp].leadership is None else offline).append(tp)
     online = await initialize_partitions(cluster, new, outbox, why)
-    # Initialisation may have found a state that was there already: those are elected like others.
-    offline += [tp for tp in new if cluster.rows[tp].state is PartitionState.OFFLINE]
     outcome = await elect_leaders(cluster, offline, Strategy.OFFLINE, outbox, why)
     return {**online, **outcome.elected}
 
@@ -62,13 +61,14 @@ async def initialize_partitions(
 ) -> dict[TopicPartition, Row]:
     """First leader and ISR are the assigned replicas that are online; without any it stays New."""
     online: dict[TopicPartition, Row] = {}
+    lived: list[TopicPartition] = []
     for chunk in chunks(tps):
         proposals: dict[TopicPartition, Leadership] = {}
         for tp in chunk:
             isr = cluster.online_replicas(tp, cluster.rows[tp].assignment.replicas)
             if isr:
                 proposals[tp] = Leadership(isr[0], isr, 0, cluster.epoch, 0)
-        written = await _create_states(cluster, proposals) if proposals else Written()
+        written = await _create_states(cluster, proposals, lived) if proposals else Written()
         for tp, (_, row) in written.done.items():
             tell_leadership(cluster, outbox, tp, row.isr, is_new=True)
             online[tp] = row
@@ -78,12 +78,17 @@ async def initialize_partitions(
         if written.stale:
             retry_later(outbox)
         await flush(cluster, outbox)
+    if lived:
+        online.update(await _take_up(cluster, lived, outbox, why))
     return online
 
 
 async def _create_states(
-    cluster: ClusterState, proposals: Mapping[TopicPartition, Leadership]
+    cluster: ClusterState,
+    proposals: Mapping[TopicPartition, Leadership],
+    lived: list[TopicPartition],
 ) -> Written:
+    """Those that turn out to have a state already are put into `lived`."""
     result = Written()
     codes = await CreatePartitionStates(proposals)
     doubtful: dict[TopicPartition, None] = {}
@@ -108,11 +113,31 @@ async def _create_states(
             continue
         reason = refresh(cluster, tp, seen)
         if reason is None:
-            # Somebody created it before: it has a history, so it is Offline until elected.
-            cluster.put(tp, cluster.rows[tp].in_state(PartitionState.OFFLINE))
+            lived.append(tp)
         else:
             result.failed[tp] = reason
     return result
+
+
+async def _take_up(
+    cluster: ClusterState, tps: Sequence[TopicPartition], outbox: Outbox, why: str
+) -> dict[TopicPartition, Row]:
+    """They have lived already, as those of a topic whose znode was repaired: as at failover."""
+    dead: dict[TopicPartition, Replicas] = {}
+    for tp in tps:
+        row = cluster.rows[tp]
+        replicas = row.assignment.replicas
+        online = cluster.online_replicas(tp, replicas)
+        states = cluster.share_states(row.states_with(online, ReplicaState.ONLINE))
+        cluster.put(tp, Row(row.assignment, row.leadership, row.state, states))
+        if len(online) < len(replicas):
+            dead[tp] = tuple([b for b in replicas if b not in online])
+        if row.state is PartitionState.ONLINE:
+            tell_leadership(cluster, outbox, tp, replicas)
+    offline = [tp for tp in tps if cluster.rows[tp].state is PartitionState.OFFLINE]
+    outcome = await elect_leaders(cluster, offline, Strategy.OFFLINE, outbox, why)
+    await take_offline(cluster, dead, outbox, why, fenced=outcome.elected)
+    return outcome.elected
 
 
 def _enter_online(

@@ -229,6 +229,6 @@ async def tell_everything(
         told = dict.fromkeys(chunk)
         if cluster.deletions:
             told = dict.fromkeys(tp for tp in chunk if tp.topic not in cluster.deletions)
-        for broker in recipients:
+        for broker in recipients if told else ():
             outbox.gathered.metadata_for[broker] = told
         await flush(cluster, outbox)

@@ -73,7 +73,10 @@ async def load_topics(
             reason = f"its id {node.topic_id} is that of topic {other}"
             quarantine(cluster, outbox, f"/brokers/topics/{topic}", reason)
         else:
-            cluster.heal(f"/brokers/topics/{topic}")
+            path = f"/brokers/topics/{topic}"
+            if path in cluster.quarantine:
+                cluster.heal(path)
+                outbox.tell("healed", "its znode can be used again", key=path)
             cluster.add_topic(topic, node.topic_id, node.zk_version)
             if unread:
                 cluster.add_unread(topic, node.partitions)

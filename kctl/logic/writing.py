@@ -138,7 +138,7 @@ def refresh(
     row = cluster.rows[tp]
     if row.leadership != seen:
         # One that was New has a history after all.
-        online = cluster.is_online(seen.leader, tp)
+        online = seen.leader in seen.isr and cluster.is_online(seen.leader, tp)
         found = PartitionState.ONLINE if online else PartitionState.OFFLINE
         cluster.put(tp, row.led(seen, found if row.state is PartitionState.NEW else None))
     return None

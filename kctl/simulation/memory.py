@@ -187,11 +187,15 @@ class MemoryZooKeeper:
             return Code.NOT_EMPTY
         self.configs.pop(topic, None)
         self.deletions.pop(topic, None)
-        return self._forget(self.topics, topic)
+        self.topics.pop(topic, None)
+        return Code.OK
 
     @staticmethod
     def _forget(nodes: dict[Any, Any], key: object) -> Code:
-        return Code.NO_NODE if nodes.pop(key, None) is None else Code.OK
+        if key not in nodes:
+            return Code.NO_NODE
+        del nodes[key]
+        return Code.OK
 
 
 @attrs.define

@@ -115,10 +115,8 @@ def test_a_state_that_is_there_already_is_not_overwritten(world: MakeWorld) -> N
     one.run(ev.TopicChange())
     create(one, "u", (1, 2))
     one.run(ev.TopicChange())
-    assert one["u-0"] == "1*,2 isr=2 epoch=9"
-    assert one.cluster.rows[tp_of("u-0")].state is PartitionState.OFFLINE
-    one.start(3)
     assert one["u-0"] == "1,2* isr=2 epoch=10"
+    assert one.cluster.rows[tp_of("u-0")].state is PartitionState.ONLINE
 
 
 # -- growth --------------------------------------------------------------------------------------

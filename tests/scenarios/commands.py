@@ -19,7 +19,8 @@ CALLER = 7
 
 
 def ids(text: str) -> Replicas:
-    return tuple(int(b) for b in text.split(",") if b)
+    """`1,2,3`; `none` for none."""
+    return () if text == "none" else tuple(map(int, text.split(",")))
 
 
 def options(words: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
@@ -267,6 +268,12 @@ class Commands:
                     ),
                 ),
             )
+        )
+
+    def add_partitions(self, name: str, count: str) -> list[str]:
+        """CreatePartitions: `add-partitions orders 3` makes three in all."""
+        return self.world.happens(
+            ev.CreatePartitions(CALLER, (ev.NewPartitions(name, int(count)),))
         )
 
     def grow(self, name: str, *partitions: str) -> list[str]:

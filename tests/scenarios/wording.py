@@ -27,7 +27,7 @@ def listed(items: Iterable[object]) -> str:
 
 def under(head: str, rest: Iterable[str]) -> list[str]:
     """On one line if it is one, else indented below."""
-    lines = list(rest)
+    lines = list(rest) or ["nothing"]
     if len(lines) == 1:
         return [f"{head} {lines[0]}"]
     return [head, *(f"     {line}" for line in lines)]
@@ -98,6 +98,10 @@ def effect(wanted: ef.Effect[Any], zookeeper: MemoryZooKeeper) -> list[str]:
             return [f"claim /controller with epoch {epoch}{old}"]
         case ef.ReleaseControllership():
             return ["delete /controller"]
+        case ef.RegisterController():
+            return ["register the controller in /brokers/ids"]
+        case ef.UnregisterController():
+            return ["unregister the controller in /brokers/ids"]
         case ef.ReadBrokers():
             return ["read /brokers/ids"]
         case ef.ListTopics():

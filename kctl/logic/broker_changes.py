@@ -63,9 +63,9 @@ def usable_brokers(
         else:
             cluster.heal(f"{IDS}{broker}")
             usable[broker] = registration
-    for path in [p for p in cluster.quarantine if p.startswith(IDS)]:
-        if not any(path == f"{IDS}{broker}" for broker in found):
-            cluster.heal(path)
+    malformed = {r.path: None for r in found.values() if isinstance(r, Malformed)}
+    for path in [p for p in cluster.quarantine if p.startswith(IDS) and p not in malformed]:
+        cluster.heal(path)
     return usable
 
 

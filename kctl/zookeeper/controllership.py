@@ -2,11 +2,8 @@
 
 from collections.abc import Callable
 
-import attrs
-
 from kctl.messages import effects as ef
 from kctl.messages.term import ControllerMoved, SessionLost
-from kctl.model.brokers import Endpoint
 from kctl.model.codes import Code, Malformed
 from kctl.model.names import BrokerId
 from kctl.zookeeper import paths, znodes
@@ -23,14 +20,6 @@ class Unusable(Exception):
     """A znode that nothing works without cannot be used; somebody must look at it."""
 
 
-@attrs.frozen
-class Registration:
-    """Ours in `/brokers/ids`: brokers up to 2.8 look there for the controller's address."""
-
-    endpoints: tuple[Endpoint, ...]
-    rack: str | None = None
-
-
 class Controllership:
     def __init__(
         self,
@@ -40,7 +29,6 @@ class Controllership:
         *,
         watch: bool,
         secure: bool,
-        registration: Registration | None,
         now_ms: Callable[[], int],
     ) -> None:
         self._client = client
@@ -48,7 +36,6 @@ class Controllership:
         self._fence = fence
         self._watch = watch
         self._secure = secure
-        self._registration = registration
         self._now_ms = now_ms
         self._claimed: int | None = None
         """The version that `/controller_epoch` has if our last claim went through."""
@@ -90,10 +77,6 @@ class Controllership:
         operations.append(
             self._ephemeral(paths.CONTROLLER, znodes.encode_controller(self._controller_id, now_ms))
         )
-        if self._registration is not None:
-            mine = self._registration
-            data = encode_registration(mine.endpoints, mine.rack, now_ms)
-            operations.append(self._ephemeral(paths.broker(self._controller_id), data))
         self._fence.version = None
         self._claimed = effect.epoch_zk_version + 1
         code = await self._all_or_none(operations)
@@ -111,7 +94,10 @@ class Controllership:
             raise Unusable(f"{path}: a broker has the id of this controller")
         data = encode_registration(effect.endpoints, effect.rack, self._now_ms())
         operations.append(self._ephemeral(path, data))
-        return await self._all_or_none(operations)
+        code = await self._all_or_none(operations)
+        if code is Code.BAD_VERSION:  # only the fence names a version
+            raise ControllerMoved("the controller epoch has moved on")
+        return code
 
     async def unregister(self, _: ef.UnregisterController) -> Code:
         path = paths.broker(self._controller_id)
@@ -131,9 +117,6 @@ class Controllership:
             Check(paths.CONTROLLER_EPOCH, effect.epoch_zk_version),
             Delete(paths.CONTROLLER),
         ]
-        registered = paths.broker(self._controller_id)
-        if self._registration is not None and await self._is_kctl(registered):
-            operations.append(Delete(registered))
         self._fence.version = self._claimed = None
         return await self._all_or_none(operations)
 
@@ -145,19 +128,12 @@ class Controllership:
         return ef.ControllerNode(claim.broker_id, ours, claim.kctl, stat.version)
 
     async def _outdated_registrations(self, replaces: ef.ControllerNode | None) -> list[Operation]:
-        """Those of the kctl that is replaced, and of our own id from a session before this one."""
-        outdated: list[Operation] = []
-        if self._registration is not None:
-            path = paths.broker(self._controller_id)
-            if await self._is_kctl(path):
-                outdated.append(Delete(path))
-            elif await reading(lambda: self._client.exists(path)) is not None:
-                raise Unusable(f"{path}: a broker has the id of this controller")
+        """That of the kctl which is replaced."""
         if replaces is not None and replaces.kctl:
             path = paths.broker(replaces.broker_id)
-            if replaces.broker_id != self._controller_id and await self._is_kctl(path):
-                outdated.append(Delete(path))
-        return outdated
+            if await self._is_kctl(path):
+                return [Delete(path)]
+        return []
 
     async def _is_kctl(self, path: str) -> bool:
         (read,) = await read_many(self._client, (path,))

@@ -14,7 +14,7 @@ from kctl.zookeeper.client import Reader
 from kctl.zookeeper.errors import NoAuth, NoNode
 from kctl.zookeeper.multi import Read
 from kctl.zookeeper.parallel import in_parallel
-from kctl.zookeeper.registrations import decode_registration
+from kctl.zookeeper.registrations import decode_registration, is_kctl_registration
 from kctl.zookeeper.watches import Watches
 from kctl.zookeeper.wire import Stat
 
@@ -56,7 +56,7 @@ class Reading:
             else:
                 # It has no id to be filed under; a negative one belongs to no broker.
                 found[-1 - len(found)] = Malformed(f"{paths.BROKER_IDS}/{name}", "not a broker id")
-        ids = sorted(broker for broker in ids if broker != self._controller_id)
+        ids.sort()
         read: dict[BrokerId, Broker | Malformed | None] = dict.fromkeys(ids)
         jobs = (self._read_broker(broker, read) for broker in ids)
         one_by_one = self._in_flight_max == 1
@@ -75,7 +75,8 @@ class Reading:
         except NoAuth:
             found[broker] = Malformed(path, "no right to read it")
             return
-        found[broker] = decode_registration(path, data, broker, stat.czxid)
+        if broker != self._controller_id or not is_kctl_registration(data):
+            found[broker] = decode_registration(path, data, broker, stat.czxid)
 
     # -- topics and partitions ---------------------------------------------------------------
 

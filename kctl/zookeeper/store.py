@@ -14,12 +14,12 @@ from kctl.model.codes import Code
 from kctl.model.names import BrokerId
 from kctl.zookeeper import batches, calls, reading
 from kctl.zookeeper.client import Client
-from kctl.zookeeper.controllership import Controllership, Registration, Unusable
+from kctl.zookeeper.controllership import Controllership, Unusable
 from kctl.zookeeper.reading import Reading
 from kctl.zookeeper.watches import Watches
 from kctl.zookeeper.writing import Writing
 
-__all__ = ["Registration", "Store", "Unusable"]
+__all__ = ["Store", "Unusable"]
 
 R = TypeVar("R")
 
@@ -35,7 +35,6 @@ class Store:
         controller_id: BrokerId,
         *,
         watches: Watches | None = None,
-        registration: Registration | None = None,
         set_acl: bool = False,
         now_ms: Callable[[], int] = _now_ms,
         in_flight_max: int | None = None,
@@ -52,7 +51,6 @@ class Store:
             fence,
             watch=watches is not None,
             secure=set_acl,
-            registration=registration,
             now_ms=now_ms,
         )
         self._client = client

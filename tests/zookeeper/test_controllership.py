@@ -13,7 +13,7 @@ from kctl.zookeeper import paths, znodes
 from kctl.zookeeper.errors import ConnectionLoss
 from kctl.zookeeper.registrations import encode_registration
 from kctl.zookeeper.session import Session
-from kctl.zookeeper.store import Registration, Store, Unusable
+from kctl.zookeeper.store import Store, Unusable
 from kctl.zookeeper.wire import CreateMode
 from tests.zookeeper.offices import US, Between, kazoo, leadership, make_topic, ruling
 
@@ -152,52 +152,56 @@ async def test_an_epoch_that_cannot_be_understood(zk: Session, chroot: str) -> N
 # -- our registration, for brokers up to 2.8 -------------------------------------------------
 
 
-async def test_the_registration_comes_and_goes_with_the_controllership(
-    zk: Session, chroot: str
-) -> None:
-    store = await ruling(zk, registration=Registration(ENDPOINTS, "r1"))
+async def test_the_registration_comes_and_goes(zk: Session, chroot: str) -> None:
+    store = await ruling(zk)
+    assert await store.perform(ef.RegisterController(ENDPOINTS, "r1")) is Code.OK
     with kazoo(chroot) as kz:
         data, stat = kz.get(paths.broker(US))
-        controller = kz.exists(paths.CONTROLLER)
-        assert stat.czxid == controller.czxid, "one multi made both"
-        assert stat.ephemeralOwner == zk.session_id
+        assert stat.ephemeralOwner == zk.session_id, "it goes with the session, as /controller does"
         assert json.loads(data)["endpoints"] == ["PLAINTEXT://127.0.0.1:9999"]
         assert await store.perform(ef.ReadBrokers()) == {}, "we are no broker"
-        assert await store.perform(ef.ReleaseControllership(1)) is Code.OK
+        assert await store.perform(ef.UnregisterController()) is Code.OK
         assert kz.get_children(paths.BROKER_IDS) == []
+        assert await store.perform(ef.UnregisterController()) is Code.NO_NODE
 
 
 async def test_the_loser_s_registration_goes_with_it(zk: Session, chroot: str) -> None:
     async with Session.open(chroot) as other_session:
-        await ruling(zk, registration=Registration(ENDPOINTS))
-        other = Store(other_session, 1001, registration=Registration(ENDPOINTS))
+        loser = await ruling(zk)
+        assert await loser.perform(ef.RegisterController(ENDPOINTS)) is Code.OK
+        other = Store(other_session, 1001)
         seen = await other.perform(ef.ReadControllership())
         claim = ef.ClaimControllership(2, 1, seen.controller)
         assert await other.perform(claim) is Code.OK
-        with kazoo(chroot) as kz:
-            assert kz.get_children(paths.BROKER_IDS) == ["1001"]
+        assert await zk.children(paths.BROKER_IDS) == []
+        with pytest.raises(ControllerMoved):
+            await loser.perform(ef.RegisterController(ENDPOINTS))
+        assert await zk.children(paths.BROKER_IDS) == []
 
 
 async def test_our_registration_of_a_session_before(zk: Session, chroot: str) -> None:
     """A restarted kctl finds the ephemerals of its old session, which is not expired yet."""
     async with Session.open(chroot) as old_session:
-        await ruling(old_session, registration=Registration(ENDPOINTS))
-        store = Store(zk, US, registration=Registration(ENDPOINTS))
+        old = await ruling(old_session)
+        assert await old.perform(ef.RegisterController(ENDPOINTS)) is Code.OK
+        store = Store(zk, US)
         seen = await store.perform(ef.ReadControllership())
         assert seen.controller == ef.ControllerNode(US, ours=False, kctl=True, zk_version=0)
         claim = ef.ClaimControllership(2, 1, seen.controller)
         assert await store.perform(claim) is Code.OK
+        assert await store.perform(ef.RegisterController(ENDPOINTS)) is Code.OK
         stat = await zk.exists(paths.broker(US))
         assert stat is not None
         assert stat.ephemeral_owner == zk.session_id
 
 
 async def test_a_broker_with_our_id(zk: Session) -> None:
-    await zk.create("/brokers")
-    await zk.create(paths.BROKER_IDS)
+    """It is reported as a broker, so that the core refuses to rule under that id."""
+    store = await ruling(zk)
     broker = json.loads(encode_registration(ENDPOINTS, None, 1))
     del broker["kctl"]
     await zk.create(paths.broker(US), json.dumps(broker).encode(), CreateMode.EPHEMERAL)
+    found = await store.perform(ef.ReadBrokers())
+    assert list(found) == [US]
     with pytest.raises(Unusable, match="id of this controller"):
-        await ruling(zk, registration=Registration(ENDPOINTS))
-    assert await zk.exists(paths.CONTROLLER) is None
+        await store.perform(ef.RegisterController(ENDPOINTS))

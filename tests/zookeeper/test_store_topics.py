@@ -12,7 +12,7 @@ from kctl.model.rows import Assignment
 from kctl.zookeeper import paths
 from kctl.zookeeper.errors import ConnectionLoss
 from kctl.zookeeper.session import Session
-from kctl.zookeeper.store import Registration, Store
+from kctl.zookeeper.store import Store
 from tests.zookeeper.offices import (
     Between,
     kazoo,
@@ -255,8 +255,8 @@ async def test_features_and_producer_ids(zk: Session, chroot: str) -> None:
 async def test_rights_of_all_that_we_create(chroot: str) -> None:
     """As brokers set them with `zookeeper.set.acl`, read back from every znode."""
     async with Session.open(chroot, auth=[("digest", b"kafka:secret")]) as zk:
-        endpoint = Registration(())
-        store = await ruling(zk, set_acl=True, registration=endpoint)
+        store = await ruling(zk, set_acl=True)
+        await store.perform(ef.RegisterController(()))
         await make_topic(store, "t", 2)
         await store.perform(ef.MarkForDeletion(("t",)))
         await store.perform(ef.WriteReassignments({TP: (1,)}))

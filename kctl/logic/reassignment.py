@@ -318,8 +318,9 @@ async def _drop_from_admin_node(
         code = await WriteReassignments(left)
         if code in (Code.NO_AUTH, Code.TOO_LARGE):
             outbox.tell("znode not cleared", f"it could not be written: {code.value}", key=NODE)
-        elif not left:
-            # Somebody may create it again at once: look, and arm the watch anew.
+        elif not left or code is not Code.OK:
+            # Somebody may create it again at once: look, and arm the watch anew. Or it is not
+            # known whether it was written: look too, or what is through would stay in it.
             outbox.events.append(ZkPartitionReassignment())
 
 

@@ -113,15 +113,18 @@ class Connection:
         return answer
 
     async def _end(self) -> None:
-        if self._ahead is not None:
-            self._ahead.cancel()
-            (outcome,) = await asyncio.gather(self._ahead, return_exceptions=True)
-            if isinstance(outcome, bytes):
-                self._frames.done_with(outcome)
+        # First what needs no waiting: the server may be ending, and this task with it.
         self._pin.close()
         self._writer.close()
         try:
+            if self._ahead is not None:
+                self._ahead.cancel()
+                (outcome,) = await asyncio.gather(self._ahead, return_exceptions=True)
+                if isinstance(outcome, bytes):
+                    self._frames.done_with(outcome)
             async with asyncio.timeout(CLOSE_S):
                 await self._writer.wait_closed()
         except (OSError, TimeoutError):
+            pass  # whoever does not take the last answer by now will not get it
+        finally:
             self._writer.transport.abort()

@@ -12,6 +12,7 @@
 | everything else | the broker that is pinned to the connection |
 """
 
+import struct
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -106,6 +107,10 @@ RELAYED = frozenset({*range(52), 57, 60, 61, 65, 66, 68, 69}) - {
 the relay speaks to them in this node's name, not in that of its client."""
 
 
+_PREFIX = struct.Struct(">hhi")
+"""API key, version and correlation id: how every request begins."""
+
+
 @attrs.frozen
 class Router:
     access: ControllerAccess
@@ -114,6 +119,10 @@ class Router:
 
     async def answer(self, frame: bytes, pin: Pin, listener: str) -> bytes | None:
         """What goes back to the client, without the length; None if nothing does."""
+        key, version, correlation_id = _PREFIX.unpack_from(frame)
+        if key == API_VERSIONS and version not in APIS[API_VERSIONS]:
+            # Of a client newer than this code: what follows may have any form.
+            return refuse_api_versions(correlation_id)
         try:
             header, body = decode_request_header(frame)
             return await self._route(header, frame, body, pin, listener)
@@ -153,8 +162,6 @@ class Router:
         self, header: RequestHeader, frame: bytes, body: int, listener: str
     ) -> bytes:
         version = header.api_version
-        if version not in APIS[API_VERSIONS]:
-            return refuse_api_versions(header.correlation_id)
         request = decode(ApiVersionsRequest, version, frame, body)
         if versions.refuses(request, version):
             answer = versions.invalid_request()

@@ -62,6 +62,8 @@ class Server:
         self._bound: dict[str, socket.socket] = {}
         self._accepting: list[asyncio.Task[None]] = []
         self._serving: set[asyncio.Task[None]] = set()
+        self._accepted: set[socket.socket] = set()
+        """Those whose task has not begun yet."""
         self._by_address: Counter[str] = Counter()
 
     async def __aenter__(self) -> Self:
@@ -86,7 +88,10 @@ class Server:
             task.cancel()
         await asyncio.gather(*self._accepting, *self._serving, return_exceptions=True)
         self._unbind()
+        for sock in self._accepted:
+            sock.close()
         await self._broker_versions.close()
+        await asyncio.sleep(0)  # the loop closes aborted sockets in its next round
 
     @property
     def ports(self) -> Mapping[str, int]:
@@ -117,6 +122,7 @@ class Server:
                 sock.close()
                 continue
             self._by_address[host] += 1
+            self._accepted.add(sock)
             task = loop.create_task(self._serve(listener, sock))
             self._serving.add(task)
             task.add_done_callback(partial(self._left, host))
@@ -134,6 +140,7 @@ class Server:
             del self._by_address[host]
 
     async def _serve(self, listener: Listener, sock: socket.socket) -> None:
+        self._accepted.discard(sock)
         try:
             streams = await self._streams(listener, sock)
         except (OSError, TimeoutError) as problem:

@@ -106,6 +106,10 @@ async def office(
 ) -> AsyncIterator[Office]:
     """`brokers` are there to be relayed to; those that only `lines` name cannot be reached."""
     zookeeper = build_zookeeper(*lines, brokers=(*(brokers or ()), *others))
+    for number, known in zookeeper.brokers.items():
+        assert isinstance(known, Broker)
+        nobody = Endpoint(PLAINTEXT, "127.0.0.1", 1)
+        zookeeper.brokers[number] = attrs.evolve(known, endpoints=(nobody,))
     for number, fake in (brokers or {}).items():
         zookeeper.brokers[number] = fake.registration(number)
     world = World.over(zookeeper, **changes)
@@ -212,6 +216,7 @@ class FakeBroker:
     answers: dict[int, bytes | Struct | None] = attrs.field(factory=dict)
     """By key: a message, the bytes after the correlation id, or None to close the connection."""
     silent: bool = False
+    correlation_offset: int = 0
     frames: list[tuple[RequestHeader, bytes]] = attrs.field(factory=list)
     connections: int = 0
     port: int = 0
@@ -264,7 +269,8 @@ class FakeBroker:
             writer.transport.abort()
 
     def _answer(self, header: RequestHeader, frame: bytes, body: int) -> bytes | None:
-        version, correlation_id = header.api_version, header.correlation_id
+        version = header.api_version
+        correlation_id = header.correlation_id + self.correlation_offset
         if header.api_key in self.answers:
             answer = self.answers[header.api_key]
             if answer is None:

@@ -18,6 +18,7 @@ from kctl.brokers.simulated import SimulatedBroker
 from kctl.wire import apis, client
 from tests.brokers.sasl_server import SecuredBroker
 
+ON_BOTH_LOOPS = True
 CERTIFICATE = Path(__file__).parent / "certificate.pem"
 USERS = {"kctl": "secret", "odd=name,": "påss"}
 

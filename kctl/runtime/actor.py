@@ -29,6 +29,7 @@ from kctl.runtime.faults import FaultHistory, Verdict, fingerprint
 from kctl.runtime.journal import Journal
 from kctl.runtime.mailbox import Mailbox
 from kctl.runtime.meters import Handled, Meters, thread_cpu_s
+from kctl.runtime.quarantine_log import QuarantineLog
 from kctl.runtime.states import controller_state
 from kctl.runtime.timers import Timers
 
@@ -74,6 +75,7 @@ class Actor:
     """Set once the loss of a session has been dealt with."""
     _perform: Perform | None = None
     _faults: FaultHistory = attrs.field(init=False)
+    _quarantine_log: QuarantineLog = attrs.field(init=False)
     _elected_at: float = 0.0
     _rest: asyncio.TimerHandle | None = None
     """While it runs, this node leaves the controllership to others."""
@@ -82,6 +84,7 @@ class Actor:
 
     def __attrs_post_init__(self) -> None:
         self._faults = FaultHistory(self.chance)
+        self._quarantine_log = QuarantineLog(self.meters)
 
     # -- what the campaign says ---------------------------------------------------------------
 
@@ -175,6 +178,7 @@ class Actor:
             if loading:
                 self.collector.loaded(active=self.node.cluster is not None)
         self._note_elections(was_active=was_active)
+        self._quarantine_log.look(self.node.cluster)
         done = Handled(
             events[0],
             at_ms=time.time_ns() // 1_000_000,
@@ -268,7 +272,7 @@ class Actor:
         log.error(
             "fault",
             fault=fingerprint(error),
-            event=type(events[0]).__name__,
+            handling=type(events[0]).__name__,
             verdict=verdict.value,
             in_a_row=self._faults.in_a_row,
             journal=self.journal.tail(),

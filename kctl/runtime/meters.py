@@ -57,6 +57,8 @@ class Meters:
     faults: int = 0
     elections_won: int = 0
     unclean_elections: int = 0
+    quarantined: int = 0
+    """How often a znode was found that cannot be used; the cluster's quarantine names those."""
     state: int = 0
     """Kafka's ControllerState of the event under way."""
 

@@ -11,12 +11,15 @@ from kctl.model.rows import Row
 
 log = structlog.get_logger("state.change.logger")
 
+SAID_ELSEWHERE = ("quarantined", "healed")
 LINES_MAX = 20
 """Of one story; the rest is counted, a large failover must not flood the disk."""
 
 
 def log_story(node: Node, story: Story) -> None:
     if not logging.getLogger("state.change.logger").isEnabledFor(logging.INFO):
+        return
+    if story.what in SAID_ELSEWHERE:
         return
     epoch = node.cluster.epoch if node.cluster is not None else None
     about = log.bind(controller=node.settings.controller_id, epoch=epoch)

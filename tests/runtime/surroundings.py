@@ -19,6 +19,7 @@ from kctl.zookeeper.session import Session
 from kctl.zookeeper.wire import CreateMode
 
 BATCH = 500
+UNTIL_BOUND_S = 30
 
 
 class AnsweringChannels(RecordingChannels):
@@ -48,6 +49,22 @@ class AnsweringChannels(RecordingChannels):
             asyncio.get_running_loop().call_soon(self._put, answer)
 
 
+class WatchedController(Controller):
+    """A wait that takes too long says what the controller was doing."""
+
+    async def until(self, condition: Callable[[Controller], bool]) -> None:
+        try:
+            async with asyncio.timeout(UNTIL_BOUND_S):
+                await super().until(condition)
+        except TimeoutError:
+            tail = "\n".join(self.journal.tail()[-60:])
+            quarantine = {} if self.state is None else self.state.quarantine
+            raise AssertionError(
+                f"not so after {UNTIL_BOUND_S} s; active {self.is_active}, stood down"
+                f" {self.stood_down}, quarantine {quarantine}, journal:\n{tail}"
+            ) from None
+
+
 class Surroundings:
     def __init__(self, connect: str, session: Session) -> None:
         self.connect = connect
@@ -61,7 +78,7 @@ class Surroundings:
     def controller(self, **settings: Any) -> Controller:
         """One whose brokers answer."""
         seed = settings.pop("seed", None)
-        return Controller(self.config(**settings), channels=AnsweringChannels, seed=seed)
+        return WatchedController(self.config(**settings), channels=AnsweringChannels, seed=seed)
 
     # -- brokers ------------------------------------------------------------------------------
 
@@ -125,7 +142,7 @@ class Surroundings:
 
     async def make(self, path: str, data: bytes = b"") -> None:
         """With its parents."""
-        names = path.strip("/").split("/")
+        names = [name for name in path.split("/") if name]
         for depth in range(1, len(names) + 1):
             try:
                 await self.zk.create(
@@ -136,8 +153,11 @@ class Surroundings:
 
     async def put(self, path: str, data: bytes) -> None:
         """Create it or replace what it holds."""
-        await self.make(path, data)
-        await self.zk.set(path, data)
+        await self.make(path.rpartition("/")[0])
+        try:
+            await self.zk.create(path, data)
+        except NodeExists:
+            await self.zk.set(path, data)
 
     async def remove(self, path: str) -> None:
         for child in await self.zk.children(path):
@@ -148,7 +168,7 @@ class Surroundings:
         return await self.zk.exists(path) is not None
 
     async def until_gone(self, path: str) -> None:
-        while await self.exists(path):
+        while await self.exists(path):  # noqa: ASYNC110 it happens in another process
             await asyncio.sleep(0.01)
 
     async def controller_id(self) -> int | None:

@@ -18,6 +18,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from types import CoroutineType
 from typing import Any
 
 import attrs
@@ -169,8 +170,8 @@ class Measured:
     responder_s: float = 0.0
     steps: int = 0
     longest_step_ms: float = 0.0
-    before_longest: str = ""
-    """The effect whose reply the longest step began with."""
+    longest_between: str = ""
+    """The awaits before and after the longest step."""
     written: int = 0
     requests: int = 0
     told: int = 0
@@ -214,16 +215,17 @@ class Bench:
         outbox = Outbox()
         procedure = handle(self.node, events, outbox)
         reply: object = None
-        after = type(events[0]).__name__
+        here = type(events[0]).__name__
         while True:
             began = clock()
             wanted = step(procedure, reply)
             ended = clock()
             measured.core_s += ended - began
             measured.steps += 1
+            before, here = here, place(procedure)
             if (ended - began) * 1e3 > measured.longest_step_ms:
                 measured.longest_step_ms = (ended - began) * 1e3
-                measured.before_longest = after
+                measured.longest_between = f"{before} .. {here}"
             if isinstance(wanted, Finished):
                 self._flush(outbox, measured)
                 return
@@ -231,7 +233,6 @@ class Bench:
                 self._flush(outbox, measured)
             elif isinstance(wanted, ef.WritePartitions | ef.CreatePartitionStates):
                 measured.written += len(wanted.rows)
-            after = type(wanted).__name__
             reply = None
             began = clock()
             reply = self.responder.perform(wanted)
@@ -386,6 +387,17 @@ def reassign(bench: Bench, count: int) -> None:
     assert not cluster.reassigning
 
 
+def place(procedure: object) -> str:
+    """Where the innermost coroutine of a procedure waits."""
+    waits = procedure
+    while isinstance(waits, CoroutineType) and isinstance(waits.cr_await, CoroutineType):
+        waits = waits.cr_await
+    frame = waits.cr_frame if isinstance(waits, CoroutineType) else None
+    if frame is None:
+        return "end"
+    return f"{frame.f_code.co_name}:{frame.f_lineno}"
+
+
 # -- memory ----------------------------------------------------------------------------------
 
 
@@ -416,18 +428,30 @@ def deep_size(root: ClusterState) -> int:
     return total
 
 
+def machine_speed_us() -> float:
+    """A fixed piece of Python, the best of some: tells a loaded or slow machine from a quiet one."""
+
+    def once() -> float:
+        began = time.thread_time()
+        for _ in range(200):
+            sum(range(1_000))
+        return (time.thread_time() - began) / 200 * 1e6
+
+    return min(once() for _ in range(20))
+
+
 # -- output ----------------------------------------------------------------------------------
 
 HEAD = (
     f"{'scenario':22}{'core s':>9}{'responder':>11}{'longest ms':>12}{'written':>10}"
-    f"{'requests':>10}{'rows told':>11}{'steps':>8}  longest after"
+    f"{'requests':>10}{'rows told':>11}{'steps':>8}  longest between"
 )
 
 
 def line(m: Measured) -> str:
     return (
         f"{m.name:22}{m.core_s:9.3f}{m.responder_s:11.3f}{m.longest_step_ms:12.1f}{m.written:10}"
-        f"{m.requests:10}{m.told:11}{m.steps:8}  {m.before_longest}"
+        f"{m.requests:10}{m.told:11}{m.steps:8}  {m.longest_between}"
     )
 
 
@@ -451,7 +475,8 @@ def main() -> None:
     bench = Bench(sizes)
     print(
         f"{sizes.total:,} partitions, {sizes.topics:,} topics, {sizes.brokers} brokers, "
-        f"RF {sizes.replication_factor}, gc {args.gc}, Python {platform.python_version()}"
+        f"RF {sizes.replication_factor}, gc {args.gc}, Python {platform.python_version()}, "
+        f"sum(range(1000)) in {machine_speed_us():.1f} us"
     )
     print(HEAD)
     scenarios: dict[str, Callable[[], None]] = {

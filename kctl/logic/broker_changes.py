@@ -99,8 +99,10 @@ async def on_broker_failure(cluster: ClusterState, ids: list[BrokerId], outbox: 
         cluster.remove_broker(broker)
         outbox.dispatches.append(Disconnect(broker))
     replicas = replicas_on(cluster, ids)
-    fenced: dict[TopicPartition, None] = {}
-    if left_properly:
+    fenced: Mapping[TopicPartition, object] = {}
+    if len(left_properly) == len(ids):
+        fenced = replicas
+    elif left_properly:
         fenced = dict.fromkeys(
             tp for tp, brokers in replicas.items() if all(b in left_properly for b in brokers)
         )

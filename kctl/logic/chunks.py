@@ -14,6 +14,12 @@ CHUNK = 1_000
 ROUND = 10_000
 """Rows in one round of requests, where nothing is written between: enough for each broker."""
 
+REQUEST = 2_000
+"""Rows in one request."""
+
+SMALL = 250
+"""Rows between two awaits where each costs more than elsewhere: its assignment changes."""
+
 
 def chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[tuple[T, ...]]:
     iterator = iter(items)
@@ -21,10 +27,10 @@ def chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[tuple[T, ...]]:
         yield chunk
 
 
-def paced(items: Iterable[T]) -> Iterator[tuple[bool, tuple[T, ...]]]:
+def paced(items: Iterable[T], size: int = CHUNK) -> Iterator[tuple[bool, tuple[T, ...]]]:
     """Chunks, and whether to pause before each: before all but the first."""
     pause = False
-    for chunk in chunks(items):
+    for chunk in chunks(items, size):
         yield pause, chunk
         pause = True
 
@@ -38,7 +44,10 @@ def paced_by(items: Iterable[T], size: Callable[[T], int]) -> Iterator[tuple[boo
         yield pause, item
 
 
-def mapping_chunks(items: Mapping[K, V]) -> Iterator[dict[K, V]]:
+def mapping_chunks(items: Mapping[K, V], size: int = CHUNK) -> Iterator[Mapping[K, V]]:
+    if 0 < len(items) <= size:
+        yield items
+        return
     iterator = iter(items.items())
-    while chunk := dict(islice(iterator, CHUNK)):
+    while chunk := dict(islice(iterator, size)):
         yield chunk

@@ -10,7 +10,7 @@ StopReplica.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from kctl.logic.chunks import CHUNK
+from kctl.logic.chunks import CHUNK, REQUEST, chunks, mapping_chunks
 from kctl.messages.effects import Flush
 from kctl.messages.outbox import Gathered, Outbox
 from kctl.messages.requests import (
@@ -107,11 +107,11 @@ def _requests(cluster: ClusterState, outbox: Outbox) -> Iterator[int]:
     live = live_brokers(cluster)
     _seal_live_brokers(cluster, outbox, gathered, live)
     for broker, orders in gathered.leader_and_isr.items():
-        if orders and broker in cluster.brokers:
-            _seal_leader_and_isr(cluster, outbox, broker, orders)
-            yield len(orders)
-    if gathered.metadata:
-        rows = _metadata_rows(cluster, gathered.metadata)
+        for some in mapping_chunks(orders, REQUEST) if broker in cluster.brokers else ():
+            _seal_leader_and_isr(cluster, outbox, broker, some)
+            yield len(some)
+    for told in chunks(gathered.metadata, REQUEST):
+        rows = _metadata_rows(cluster, told)
         _seal_metadata(cluster, outbox, tuple(cluster.brokers), rows, live)
         yield len(rows)
     for broker, tps in gathered.metadata_for.items():
@@ -119,9 +119,9 @@ def _requests(cluster: ClusterState, outbox: Outbox) -> Iterator[int]:
         _seal_metadata(cluster, outbox, (broker,), rows, live)
         yield len(rows)
     for broker, stopped in gathered.stop.items():
-        if stopped and broker in cluster.brokers:
-            _seal_stop_replica(cluster, outbox, broker, stopped)
-            yield len(stopped)
+        for stops in mapping_chunks(stopped, REQUEST) if broker in cluster.brokers else ():
+            _seal_stop_replica(cluster, outbox, broker, stops)
+            yield len(stops)
 
 
 def live_brokers(cluster: ClusterState) -> tuple[Broker, ...]:

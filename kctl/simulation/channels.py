@@ -1,8 +1,9 @@
 """The channel of one controller to one incarnation of a broker.
 
 Requests go in order, one at a time, and again after a lost answer, so a broker may see one twice.
-What is on its way when the channel is closed may still arrive. A backlog beyond the bound is dropped;
-the controller is asked to tell the broker everything again when the channel is free.
+What is on its way when the channel is closed may still arrive. A backlog beyond the bound is dropped,
+as the live channel does it: when the broker answers again, it is told who is alive and which topics
+to forget, and the controller is asked to tell it everything else.
 """
 
 from collections import deque
@@ -17,7 +18,8 @@ from kctl.messages.requests import (
 )
 from kctl.model.brokers import Broker
 from kctl.model.codes import KafkaError
-from kctl.model.names import TopicPartition
+from kctl.model.names import TopicId, TopicPartition
+from kctl.model.rows import Row
 from kctl.simulation.brokers_model import Response
 
 if TYPE_CHECKING:
@@ -37,8 +39,7 @@ class Channel:
         self._busy = False
         self._attempt = 0
         self._last_arrival = 0
-        self._owed: dict[TopicPartition, None] = {}
-        self._dropped = False
+        self._missed: list[Request] | None = None
         self.closed = False
 
     @property
@@ -51,25 +52,20 @@ class Channel:
                 self._process.name, f"drops {name_of(request)} for another incarnation"
             )
             return
+        if self._missed is not None:
+            self._missed.append(request)
+            return
         self._queue.append(request)
         if len(self._queue) > self._bound:
-            self._drop_backlog()
+            self._world.mishap("backlog dropped", f"to broker {self.broker.id}")
+            first, *rest = self._queue  # the first one is under way
+            self._queue = deque((first,))
+            self._missed = rest
         self._pump()
 
     def close(self) -> None:
         self.closed = True
         self._queue.clear()
-
-    def _drop_backlog(self) -> None:
-        """All but the one under way, and what tells of deleted topics: nobody tells that again."""
-        self._world.mishap("backlog dropped", f"to broker {self.broker.id}")
-        first, *rest = self._queue
-        kept = [r for r in rest if isinstance(r, UpdateMetadataRequest) and r.deleted]
-        for request in rest:
-            if isinstance(request, StopReplicaRequest):
-                self._owed.update({tp: None for tp, p in request.partitions.items() if p.delete})
-        self._queue = deque((first, *kept))
-        self._dropped = True
 
     def _pump(self) -> None:
         if not self.closed and not self._busy and self._queue:
@@ -128,11 +124,37 @@ class Channel:
         event = answer_event(self.broker, request, response)
         if event is not None:
             self._process.accept(event)
-        if self._dropped and not self._queue:
-            self._dropped = False
-            owed, self._owed = tuple(self._owed), {}
-            self._process.accept(ev.BrokerResync(self.broker.id, self.broker.epoch, owed))
+        if self._missed is not None:
+            self._resync()
         self._pump()
+
+    def _resync(self) -> None:
+        missed, self._missed = self._missed or [], None
+        owed: dict[TopicPartition, None] = {}
+        last: UpdateMetadataRequest | None = None
+        forgotten: dict[TopicPartition, Row] = {}
+        topic_ids: dict[str, TopicId | None] = {}
+        for request in missed:
+            if isinstance(request, StopReplicaRequest):
+                owed.update({tp: None for tp, p in request.partitions.items() if p.delete})
+            elif isinstance(request, UpdateMetadataRequest):
+                last = request
+                for tp, row in request.rows.items():
+                    if tp.topic in request.deleted:
+                        forgotten[tp] = row
+                        topic_ids[tp.topic] = request.topic_ids.get(tp.topic)
+        self._process.accept(ev.BrokerResync(self.broker.id, self.broker.epoch, tuple(owed)))
+        if last is not None:
+            self._queue.append(
+                UpdateMetadataRequest(
+                    recipients={self.broker.id: self.broker.epoch},
+                    controller_epoch=last.controller_epoch,
+                    live_brokers=last.live_brokers,
+                    rows=forgotten,
+                    deleted=dict.fromkeys(tp.topic for tp in forgotten),
+                    topic_ids=topic_ids,
+                )
+            )
 
 
 def epoch_for(request: Request, broker: int) -> int:

@@ -18,6 +18,8 @@ TOPIC = re.compile(r"^/brokers/topics/([^/]+)$")
 BROKER = re.compile(r"^/brokers/ids/(\d+)$")
 MARKER = re.compile(r"^/admin/delete_topics/([^/]+)$")
 CONFIG = re.compile(r"^/config/topics/([^/]+)$")
+CONTROLLER_IDS_FROM = 1_000
+"""Controllers register among the brokers too, where old brokers look for them."""
 UNCLEAN = "unclean.leader.election.enable"
 
 
@@ -145,7 +147,7 @@ class Ledger:
                 self.states[tp] = parse_state(change.data or b"", change.version)
         elif found := TOPIC.match(path):
             self._topic(found[1], change)
-        elif found := BROKER.match(path):
+        elif (found := BROKER.match(path)) and int(found[1]) < CONTROLLER_IDS_FROM:
             self._broker(int(found[1]), change)
         elif found := MARKER.match(path):
             self._set(self.marked, found[1], here=not gone)

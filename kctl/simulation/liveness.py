@@ -7,11 +7,14 @@ import attrs
 
 from kctl.model.cluster import ClusterState
 from kctl.model.names import NO_LEADER, BrokerId, TopicPartition
+from kctl.model.settings import Release
 from kctl.simulation.ledger import Assigned, Ledger, State
 
 if TYPE_CHECKING:
     from kctl.simulation.brokers_model import ModelBroker
     from kctl.simulation.world import World
+
+FIND_IT_ELSEWHERE_SINCE: Release = (3, 0)
 
 
 @attrs.frozen
@@ -50,19 +53,11 @@ def cluster_of(world: "World") -> ClusterState | None:
     return None
 
 
-def is_poisoned(world: "World", topic: str) -> bool:
-    """Some znode of the topic cannot be used: nothing is claimed about it until it is repaired."""
-    if topic in world.safety.topics.forgotten:
-        return True  # brokers refuse another id than the one in their logs
-    paths = (f"/brokers/topics/{topic}", f"/config/topics/{topic}")
-    return any(p in paths or p.startswith(f"{paths[0]}/") for p in world.poison)
-
-
 def settled(world: "World") -> Iterator[tuple[TopicPartition, Assigned, State | None]]:
     """Partitions that are neither being deleted nor spoilt."""
     ledger = world.safety.ledger
     for topic, record in ledger.topics.items():
-        if record.partitions is None or topic in ledger.marked or is_poisoned(world, topic):
+        if record.partitions is None or topic in ledger.marked or world.is_spoilt(topic):
             continue
         for partition, assigned in record.partitions.items():
             tp = TopicPartition(topic, partition)
@@ -81,6 +76,10 @@ def controller_at_work(world: "World") -> Iterator[Problem]:
     cluster = cluster_of(world)
     if cluster is None:
         yield Problem("L1", "nobody controls", ("*",))
+    elif any(b.release < FIND_IT_ELSEWHERE_SINCE for b in brokers_up(world)):
+        own = f"/brokers/ids/{cluster.settings.controller_id}"
+        if own not in world.ensemble.tree.nodes:
+            yield Problem("L8", f"old brokers look for {own} when they shut down", ("*",))
     active = [host.name for host in world.controllers.values() if host.active]
     if len(active) != 1:
         yield Problem("L1", f"active are {active}", ("*",))
@@ -101,7 +100,7 @@ def topics_deleted(world: "World") -> Iterator[Problem]:
         record = ledger.topics.get(topic)
         if record is None:
             yield Problem("L4", f"the marker of {topic} is left", (topic,))
-        elif not is_poisoned(world, topic) and record.partitions is not None:
+        elif not world.is_spoilt(topic) and record.partitions is not None:
             replicas = [
                 (b, TopicPartition(topic, p))
                 for p, assigned in record.partitions.items()
@@ -124,7 +123,7 @@ def reassignments_done(world: "World") -> Iterator[Problem]:
         path = "/admin/reassign_partitions"
         if path in world.ensemble.tree.nodes and path not in world.poison:
             stuck = world.ensemble.tree.data(path)
-            if not any(is_poisoned(world, t) for t in world.safety.ledger.topics):
+            if not any(world.is_spoilt(t) for t in world.safety.ledger.topics):
                 yield Problem("L5", f"{path} is left: {stuck!r}", (path,))
 
 
@@ -210,7 +209,7 @@ def caches_right(world: "World") -> Iterator[Problem]:
                 gone
                 and told
                 and tp.topic not in world.removed_by_hand
-                and not is_poisoned(world, tp.topic)
+                and not world.is_spoilt(tp.topic)
             ):
                 yield Problem("L3", f"{name} still knows {tp}", (str(tp), tp.topic, name))
 
@@ -268,7 +267,7 @@ def memory_right(world: "World") -> Iterator[Problem]:
         if topic not in ledger.topics:
             yield Problem("memory", f"{topic} is remembered", (topic,))
     for topic, record in usable.items():
-        if is_poisoned(world, topic):
+        if world.is_spoilt(topic):
             continue
         if topic not in cluster.topics:
             yield Problem("memory", f"{topic} is not known", (topic,))

@@ -160,7 +160,7 @@ class Safety:
             self.durability.claimed()
             self.world.note(writer.name, f"claims epoch {epoch}", "*")
             return
-        fenced = [c for c in changes if needs_fence(c)]
+        fenced = [c for c in changes if needs_fence(c) and not is_own(c, writer)]
         if fenced:
             checks = [c for c in changes if c.kind == "check" and c.path == "/controller_epoch"]
             key = key_of(fenced[0].path)
@@ -347,6 +347,11 @@ class Safety:
             "S15", not counted_on, f"broker {broker} deleted {tp} while in its ISR {state}", str(tp)
         )
         self.durability.deleted(broker, tp)
+
+
+def is_own(change: Change, writer: "ControllerProcess") -> bool:
+    """A controller may take its own registration back at any time."""
+    return change.kind == "delete" and change.path == f"/brokers/ids/{writer.host.id}"
 
 
 def needs_fence(change: Change) -> bool:

@@ -14,6 +14,14 @@ MS = 1
 SECOND = 1_000 * MS
 
 
+CALLS_MAX = 400_000
+"""Far more than a world needs: somebody does the same thing again and again."""
+
+
+class Restless(Exception):
+    """The world does not come to rest."""
+
+
 class Timer:
     """A call that is due at some time, unless it is cancelled."""
 
@@ -35,6 +43,7 @@ class Scheduler:
         self.now = 0
         self._due: list[tuple[int, int, Timer]] = []
         self._arranged = 0
+        self.calls = 0
 
     def at(self, time: int, call: Callable[..., None], *args: Any) -> Timer:
         timer = Timer(call, args)
@@ -50,6 +59,9 @@ class Scheduler:
         while due and due[0][0] <= time:
             self.now, _, timer = heapq.heappop(due)
             if not timer.cancelled:
+                self.calls += 1
+                if self.calls > CALLS_MAX:
+                    raise Restless(f"more than {CALLS_MAX} calls by {self.now} ms")
                 timer.call(*timer.args)
         self.now = time
 

@@ -51,3 +51,10 @@ class Surroundings:
 
     def unlucky(self, probability: float) -> bool:
         return self.faulty and self.chance.random() < probability
+
+    def is_spoilt(self, topic: str) -> bool:
+        """Some znode of the topic cannot be used: nothing is claimed about it until it is repaired."""
+        if topic in self.safety.topics.forgotten:
+            return True  # brokers refuse another id than the one in their logs
+        paths = (f"/brokers/topics/{topic}", f"/config/topics/{topic}")
+        return any(p in paths or p.startswith(f"{paths[0]}/") for p in self.poison)

@@ -31,6 +31,15 @@ def check_nothing_left(safety: "Safety", topic: str, old: TopicRecord) -> None:
             safety.check("L4", not left, f"{topic} is gone, but not {tp} on {replica}", topic)
 
 
+def is_remembered(safety: "Safety", topic: str, topic_id: str) -> bool:
+    """Whether a controller at work knows the id, and can restore it."""
+    for host in safety.world.controllers.values():
+        cluster = None if host.process is None else host.process.node.cluster
+        if cluster is not None and topic in cluster.topics:
+            return cluster.topics[topic].id == topic_id
+    return False
+
+
 class TopicHistory:
     def __init__(self) -> None:
         self._ids: dict[str, tuple[str, int]] = {}
@@ -92,7 +101,8 @@ class TopicHistory:
                 safety.check("S12", new.id == known, f"{topic}: {known} became {new.id}", topic)
                 self._dropped.pop((topic, new.born), None)
         elif known is not None and new.id is None:
-            self._dropped.setdefault((topic, new.born), safety.claims)
+            at = safety.claims if is_remembered(safety, topic, known) else -1
+            self._dropped.setdefault((topic, new.born), at)
         if new.id is not None:
             owner = self._ids.setdefault(new.id, (topic, new.born))
             safety.check("S12", owner == (topic, new.born), f"{new.id} is used twice", topic)

@@ -9,7 +9,7 @@ from kctl.simulation.callers import Callers
 from kctl.simulation.controllers import ControllerHost
 from kctl.simulation.mishaps import Mishaps
 from kctl.simulation.safety import ROOTS, Safety
-from kctl.simulation.scheduler import SECOND
+from kctl.simulation.scheduler import SECOND, Restless
 from kctl.simulation.surroundings import Surroundings
 from kctl.zookeeper.multi import Create
 
@@ -51,7 +51,7 @@ class World(Surroundings):
         releases = chance.choice(RELEASES)
         for broker in range(1, chance.randint(3, 5) + 1):
             self.brokers[broker] = ModelBroker(self, broker, chance.choice(releases))
-        bound = chance.choice((4, 12, 1_000))
+        bound = chance.choice((30, 1_000))
         for controller in CONTROLLER_IDS[: chance.choice((2, 2, 3))]:
             settings = Settings(
                 controller,
@@ -65,9 +65,12 @@ class World(Surroundings):
     # -- the two phases -------------------------------------------------------------------------
 
     def run(self) -> None:
-        self._open()
-        self.scheduler.run_until(CALM_MS + self.storm_ms)
-        self._heal()
+        try:
+            self._open()
+            self.scheduler.run_until(CALM_MS + self.storm_ms)
+            self._heal()
+        except Restless as restless:
+            self.safety.fail("livelock", str(restless))
 
     def _open(self) -> None:
         chance, scheduler = self.chance, self.scheduler

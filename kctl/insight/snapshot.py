@@ -80,7 +80,7 @@ async def take_snapshot(client: Reader) -> Snapshot:
             "there is no /brokers/ids here: an empty ensemble, another chroot, or a Kafka cluster "
             "in KRaft mode; check the address and give the chroot as HOST:PORT/chroot"
         )
-    read = Reading(client, NOBODY, None)
+    read = Reading(client, None)
     controller_id, epoch = await _read_controller(client)
     topics: dict[str, ef.TopicNode | Malformed] = {}
     configs: dict[str, Mapping[str, str] | Malformed] = {}

@@ -114,7 +114,7 @@ class Bootstrap(Effect[Code]):
 
 @attrs.frozen
 class ReadBrokers(Effect[Mapping[BrokerId, Broker | Malformed]]):
-    """All registrations but our own. Arms the child watch and the data watches."""
+    """All registrations but those of a kctl. Arms the child watch and the data watches."""
 
 
 # -- topics and partitions -------------------------------------------------------------------

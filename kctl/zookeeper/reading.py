@@ -35,12 +35,10 @@ class Reading:
     def __init__(
         self,
         client: Reader,
-        controller_id: BrokerId,
         watches: Watches | None,
         in_flight_max: int = IN_FLIGHT_MAX,
     ) -> None:
         self._client = client
-        self._controller_id = controller_id
         self._watches = watches
         self._in_flight_max = in_flight_max
 
@@ -75,7 +73,8 @@ class Reading:
         except NoAuth:
             found[broker] = Malformed(path, "no right to read it")
             return
-        if broker != self._controller_id or not is_kctl_registration(data):
+        # Ours, or that of another kctl whose session is not over yet: no brokers, all of them.
+        if not is_kctl_registration(data):
             found[broker] = decode_registration(path, data, broker, stat.czxid)
 
     # -- topics and partitions ---------------------------------------------------------------

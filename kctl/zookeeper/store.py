@@ -43,7 +43,7 @@ class Store:
         `zookeeper.set.acl`. With `in_flight_max=1` requests go one after the other, and the store
         needs no event loop of asyncio."""
         fence = batches.Fence()
-        read = Reading(client, controller_id, watches, in_flight_max or reading.IN_FLIGHT_MAX)
+        read = Reading(client, watches, in_flight_max or reading.IN_FLIGHT_MAX)
         write = Writing(client, fence, watches, set_acl, in_flight_max or batches.IN_FLIGHT_MAX)
         rule = Controllership(
             client,

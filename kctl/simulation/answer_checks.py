@@ -118,7 +118,7 @@ def check_shutdown(
     if not isinstance(event, ev.ControlledShutdown) or safety.epoch_of(process) != ledger.epoch:
         return
     for tp in led_by(ledger, event.broker):
-        if not safety.world.is_spoilt(tp.topic):
+        if tp.topic not in ledger.marked and not safety.world.is_spoilt(tp.topic):
             safety.check("S16", tp in value.remaining, f"{event.broker} still leads {tp}", str(tp))
 
 
@@ -126,7 +126,7 @@ def led_by(ledger: Ledger, broker: int) -> list[TopicPartition]:
     found: list[TopicPartition] = []
     for tp, state in ledger.states.items():
         assigned = ledger.assigned(tp)
-        if state is not None and state.leader == broker and tp.topic not in ledger.marked:
-            if assigned is not None and len(assigned.replicas) > 1:
-                found.append(tp)
+        movable = assigned is not None and len(assigned.replicas) > 1
+        if state is not None and state.leader == broker and movable:
+            found.append(tp)
     return found

@@ -257,7 +257,7 @@ class ControllerProcess:
                 self.queue.put(ev.Reelect())
         except Violation:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 any exception of the core is a violation
             where = "".join(traceback.format_exception(error)[-3:])
             world.safety.fail(
                 "fault", f"{self.name} handling {events[0]}: {error!r}\n{where}", self.name

@@ -48,10 +48,11 @@ def spoil(world: Surroundings, admin: Administrators, kind: str) -> None:
         "known topic": (f"/brokers/topics/{tp.topic}", BAD_TOPIC),
     }[kind]
     good = world.ensemble.tree.data(path)
-    if good is not None and path not in world.poison:
-        if world.ensemble.try_commit(admin.session, SetData(path, data)) is not None:
-            world.mishap("poison", kind, path)
-            world.poison[path] = good
+    if good is None or path in world.poison:
+        return
+    if world.ensemble.try_commit(admin.session, SetData(path, data)) is not None:
+        world.mishap("poison", kind, path)
+        world.poison[path] = good
 
 
 def repair(world: Surroundings, admin: Administrators, path: str) -> None:

@@ -131,7 +131,7 @@ class Safety:
         for topic, old in topics.items():
             if topic not in ledger.topics:
                 self.removed.add(topic)
-            self.topics.check(self, topic, old, ledger.topics.get(topic), writer, marked)
+            self.topics.check(self, topic, old, writer=writer, marked=marked)
         for tp, before in states.items():
             state_checks.check(self, tp, before, writer, marked)
         state_checks.check_membership(self, states, topics)
@@ -217,8 +217,8 @@ class Safety:
                     )
                 )
         elif isinstance(event, ev.ReplicaLeaderElection):
+            everything = self.ledger.states if event.partitions is None else event.partitions
             if event.election_type is ev.ElectionType.UNCLEAN:
-                everything = self.ledger.states if event.partitions is None else event.partitions
                 self.unclean_asked.update(dict.fromkeys(everything, self.world.now))
         elif isinstance(event, ev.ApiPartitionReassignment):
             for tp, target in event.targets.items():

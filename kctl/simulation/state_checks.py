@@ -108,7 +108,7 @@ def check_decision(
     leads_anew = new.leader not in {old.leader, NO_LEADER}
     unclean = leads_anew and new.leader not in old.isr
     if unclean:
-        check_unclean(safety, tp, old, new, writer, change)
+        check_unclean(safety, tp, (old, new), writer, change)
     joined = [b for b in new.isr if b not in old.isr and not unclean]
     proposal = (tp, new.leader, new.leader_epoch, old.version, frozenset(new.isr))
     if joined or (new.leader_epoch == old.leader_epoch and set(new.isr) != set(old.isr)):
@@ -200,12 +200,12 @@ def has_failed_dir(
 def check_unclean(
     safety: "Safety",
     tp: TopicPartition,
-    old: State,
-    new: State,
+    states: tuple[State, State],
     writer: "ControllerProcess",
     change: str,
 ) -> None:
     """S6: only where it is allowed, alone in the ISR, and to be recovered from."""
+    old, new = states
     since = writer.handling_since
     ledger = safety.ledger
     allowed = (

@@ -55,10 +55,11 @@ class TopicHistory:
         safety: "Safety",
         topic: str,
         old: TopicRecord | None,
-        new: TopicRecord | None,
+        *,
         writer: "ControllerProcess | None",
         marked: dict[str, None],
     ) -> None:
+        new = safety.ledger.topics.get(topic)
         if new is None:
             if writer is not None and old is not None:
                 safety.check(

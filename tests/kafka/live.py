@@ -75,19 +75,23 @@ class LiveCluster:
         )
 
     def broker_errors(self) -> list[str]:
-        """ERROR lines in the brokers' logs, without those that Kafka's own controller causes too."""
-        return [
-            line
-            for broker in self.brokers.brokers.values()
-            for line in broker.errors()
-            if not any(known in line for known in NORMAL_ERRORS)
-        ]
+        return unexpected_errors(self.brokers)
 
 
 NORMAL_ERRORS = (
     # A follower that fetches before its leader has heard of the new topic.
     "[ReplicaFetcher",
 )
+
+
+def unexpected_errors(brokers: KafkaBrokers) -> list[str]:
+    """ERROR lines in the brokers' logs, without those that Kafka's own controller causes too."""
+    return [
+        line
+        for broker in brokers.brokers.values()
+        for line in broker.errors()
+        if not any(known in line for known in NORMAL_ERRORS)
+    ]
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from kctl.model.brokers import Broker, Endpoint
 from kctl.model.codes import Code, Malformed
 from kctl.model.names import TopicPartition
 from kctl.zookeeper import paths
+from kctl.zookeeper.registrations import encode_registration
 from kctl.zookeeper.session import Session
 from kctl.zookeeper.store import Store
 from kctl.zookeeper.wire import CREATOR_ALL_ACL, CreateMode
@@ -83,8 +84,10 @@ async def test_registrations(zk: Session) -> None:
     store = await ruling(zk)
     data = b'{"version":2,"endpoints":["PLAINTEXT://b1:9092"]}'
     created = await zk.create(paths.broker(7), data, CreateMode.EPHEMERAL)
-    for name in (str(US), "07", "x", "-1", "\u0661"):
+    for name in ("07", "x", "-1", "\u0661"):
         await zk.create(f"{paths.BROKER_IDS}/{name}", data)
+    for kctl in (US, US + 1):
+        await zk.create(paths.broker(kctl), encode_registration((), None, 1))
     brokers = await store.perform(ef.ReadBrokers())
     found = dict(brokers)
     assert created.stat is not None

@@ -36,7 +36,7 @@ def elect_offline(
     isr = leadership.isr
     for broker in assignment.replicas:
         if broker in online and broker in isr:
-            in_sync = tuple(b for b in isr if b in online)
+            in_sync = tuple([b for b in isr if b in online])
             return bumped(leadership, broker, in_sync, controller_epoch)
     if not unclean or not online:
         return None
@@ -83,7 +83,7 @@ def elect_for_controlled_shutdown(
     """
     for broker in assignment.replicas:
         if broker in reachable and broker in leadership.isr and broker not in shutting_down:
-            staying = tuple(b for b in leadership.isr if b not in shutting_down)
+            staying = tuple([b for b in leadership.isr if b not in shutting_down])
             return bumped(leadership, broker, staying, controller_epoch)
     return None
 

@@ -259,10 +259,8 @@ def lisr_recipients(
 
 
 def _reachable(cluster: ClusterState, tp: TopicPartition, replicas: Replicas) -> Replicas:
-    dirs = cluster.offline_dirs
-    return tuple(
-        b for b in replicas if b in cluster.brokers and not (dirs and tp in dirs.get(b, ()))
-    )
+    brokers, dirs = cluster.brokers, cluster.offline_dirs
+    return tuple([b for b in replicas if b in brokers and not (dirs and tp in dirs.get(b, ()))])
 
 
 async def _unclean_topics(

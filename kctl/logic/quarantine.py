@@ -56,7 +56,8 @@ async def _recheck_states(cluster: ClusterState, outbox: Outbox) -> None:
         if isinstance(seen, Malformed):
             cluster.quarantine[path] = seen.reason
             continue
-        load_state(cluster, tp, seen, outbox)
+        if tp.topic not in cluster.deletions:  # a deletion needs no state
+            load_state(cluster, tp, seen, outbox)
         cluster.heal(path)
         outbox.tell("healed", "its znode can be used again", key=path)
         healed[tp] = None

@@ -14,7 +14,7 @@ not: replicas that vanish leave the ISR first.
 from collections.abc import Iterable, Mapping
 
 from kctl.logic import deletion
-from kctl.logic.chunks import chunks, mapping_chunks
+from kctl.logic.chunks import SMALL, chunks, mapping_chunks, paced
 from kctl.logic.elections import bumped
 from kctl.logic.partitions import initialize_partitions
 from kctl.logic.recipients import flush, tell_leadership
@@ -29,6 +29,7 @@ from kctl.logic.writing import (
 )
 from kctl.messages.answers import OK, ApiError, PartitionErrors, Reassignments
 from kctl.messages.effects import (
+    Flush,
     ReadPartitions,
     ReadReassignments,
     WatchPartitions,
@@ -104,15 +105,18 @@ async def _update(
     if changed:
         failed.update(await write_assignments(cluster, changed, outbox))  # U1
     changes: dict[TopicPartition, tuple[Row, Row]] = {}
-    for tp, assignment in changed.items():
-        if tp in failed:
-            outbox.tell("reassignment failed", failed[tp], key=str(tp))
-            continue
-        before = cluster.rows[tp]
-        vanished = tuple(b for b in before.replicas if b not in assignment.replicas)
-        retire(cluster, outbox, tp, vanished)  # U3
-        _put_assignment(cluster, tp, assignment)  # U2
-        changes[tp] = (before, cluster.rows[tp])
+    for pause, chunk in paced(changed, SMALL):
+        if pause:
+            await Flush()
+        for tp in chunk:
+            if tp in failed:
+                outbox.tell("reassignment failed", failed[tp], key=str(tp))
+                continue
+            before, assignment = cluster.rows[tp], changed[tp]
+            vanished = tuple(b for b in before.replicas if b not in assignment.replicas)
+            retire(cluster, outbox, tp, vanished)  # U3
+            _put_assignment(cluster, tp, assignment)  # U2
+            changes[tp] = (before, cluster.rows[tp])
     tell_changes(outbox, "assignment changed", "reassignment", changes)
     for tp in wanted:
         if tp not in failed:
@@ -234,26 +238,32 @@ async def _finish(
     }
     if not ready:
         return
-    for tp in ready:
-        assignment = cluster.rows[tp].assignment
-        begin_service(cluster, tp, assignment.adding)  # B1
-        retire(cluster, outbox, tp, assignment.removing)  # B4, B5
+    for pause, chunk in paced(ready, SMALL):
+        if pause:
+            await Flush()
+        for tp in chunk:
+            assignment = cluster.rows[tp].assignment
+            begin_service(cluster, tp, assignment.adding)  # B1
+            retire(cluster, outbox, tp, assignment.removing)  # B4, B5
     # Till B6 the assignment alone records the old replicas, so their StopReplicas leave first.
     await flush(cluster, outbox)
     final = {tp: cluster.rows[tp].assignment.completed() for tp in ready}
     needed = {tp: a for tp, a in final.items() if cluster.rows[tp].assignment != a}
     failed = await write_assignments(cluster, needed, outbox)  # B6
     done: dict[TopicPartition, tuple[Row, Row]] = {}
-    for tp in ready:
-        if tp in failed:
-            outbox.tell("reassignment not finished", failed[tp], key=str(tp))
-        else:
-            before = cluster.rows[tp]
-            _put_assignment(cluster, tp, final[tp])  # B2
-            cluster.reassigning.pop(tp, None)
-            done[tp] = (before, cluster.rows[tp])
-        # A broker heeds a leader epoch once, so that of B3 is told with the final replicas.
-        tell_leadership(cluster, outbox, tp, cluster.rows[tp].assignment.target)  # B8
+    for pause, chunk in paced(ready, SMALL):
+        if pause:
+            await Flush()
+        for tp in chunk:
+            if tp in failed:
+                outbox.tell("reassignment not finished", failed[tp], key=str(tp))
+            else:
+                before = cluster.rows[tp]
+                _put_assignment(cluster, tp, final[tp])  # B2
+                cluster.reassigning.pop(tp, None)
+                done[tp] = (before, cluster.rows[tp])
+            # A broker heeds a leader epoch once, so that of B3 is told with the final replicas.
+            tell_leadership(cluster, outbox, tp, cluster.rows[tp].assignment.target)  # B8
     tell_changes(outbox, "reassignment finished", "target in sync", done)
     await flush(cluster, outbox)
     await _forget_admin_node(cluster, done, outbox)  # B7

@@ -6,7 +6,7 @@ partition cost one write.
 
 from collections.abc import Iterable, Mapping
 
-from kctl.logic.chunks import ROUND, chunks, mapping_chunks, paced
+from kctl.logic.chunks import ROUND, SMALL, chunks, mapping_chunks, paced
 from kctl.logic.elections import bumped, removed_from_isr
 from kctl.logic.recipients import flush, stop_replica, tell_leadership
 from kctl.logic.writing import (
@@ -161,7 +161,7 @@ async def start_deletion(
 ) -> None:
     """Offline, then ReplicaDeletionStarted: StopReplica with deletion."""
     for round_ in chunks(replicas, ROUND):
-        for pause, chunk in paced(round_):
+        for pause, chunk in paced(round_, SMALL):
             if pause:
                 await Flush()
             for tp in chunk:

@@ -32,6 +32,8 @@ ATTEMPTS_MAX = 5
 
 CAN_BE_OFFLINE = REPLICA_CAME_FROM[ReplicaState.OFFLINE]
 
+WRITTEN_BY_A_NEWER_ONE = "its state was written by a newer controller, epoch"
+
 RETRY_TIMER = "retry"
 RETRY_MS = 500
 
@@ -66,11 +68,11 @@ async def write_leaderships(
     allowed: dict[TopicPartition, Leadership] = {}
     for tp, proposal in proposals.items():
         current = cluster.rows[tp].leadership
-        newer = None if current is None else _written_by_a_newer_one(cluster, current)
-        if newer is None or _asked_by_its_leader(current, proposal):
+        ours = current is None or current.controller_epoch <= cluster.epoch
+        if current is None or ours or _asked_by_its_leader(current, proposal):
             allowed[tp] = proposal
         else:
-            result.failed[tp] = newer
+            result.failed[tp] = f"{WRITTEN_BY_A_NEWER_ONE} {current.controller_epoch}"
     if not allowed:
         return result
     codes = await WritePartitions(allowed)
@@ -88,15 +90,9 @@ async def write_leaderships(
     return result
 
 
-def _asked_by_its_leader(current: Leadership | None, proposal: Leadership) -> bool:
+def _asked_by_its_leader(current: Leadership, proposal: Leadership) -> bool:
     """It leaves the leader epoch as it is, and is no decision of ours."""
-    return current is not None and proposal.leader_epoch == current.leader_epoch
-
-
-def _written_by_a_newer_one(cluster: ClusterState, seen: Leadership) -> str | None:
-    if seen.controller_epoch <= cluster.epoch:
-        return None
-    return f"its state was written by a newer controller, epoch {seen.controller_epoch}"
+    return proposal.leader_epoch == current.leader_epoch
 
 
 async def _read_back(
@@ -132,9 +128,8 @@ def refresh(
         return f"its state cannot be understood: {seen.reason}"
     if isinstance(seen, Code):
         return f"its state znode could not be read: {seen.value}"
-    newer = _written_by_a_newer_one(cluster, seen)
-    if newer is not None:
-        return newer
+    if seen.controller_epoch > cluster.epoch:
+        return f"{WRITTEN_BY_A_NEWER_ONE} {seen.controller_epoch}"
     row = cluster.rows[tp]
     if row.leadership != seen:
         # One that was New has a history after all.

@@ -140,6 +140,11 @@ class Commands:
         lines = self.world.run(second, [ev.Startup()])
         return [f"[{second.id}] {line}" for line in lines]
 
+    def stand(self, controller: str) -> list[str]:
+        """Another kctl stands for election, without force."""
+        second = self.world.candidate(int(controller), takeover=True)
+        return [f"[{second.id}] {line}" for line in self.world.run(second, [ev.Startup()])]
+
     def hand_over(self) -> list[str]:
         """The controller stops."""
         return self.world.happens(ev.ShutdownEventThread())
@@ -285,6 +290,21 @@ class Commands:
             node, partitions={**node.partitions, **added}, zk_version=node.zk_version + 1
         )
         return self.world.happens(ev.PartitionModifications(name))
+
+    def recreate(self, name: str, *partitions: str) -> list[str]:
+        """Deleted and created again, behind the controller's back and before it looked."""
+        assigned = dict(self._partition(p) for p in partitions)
+        self.zookeeper.topics[name] = ef.TopicNode(assigned, f"another-id-of-{name}", 0)
+        for tp in [tp for tp in self.zookeeper.states if tp.topic == name]:
+            del self.zookeeper.states[tp]
+        return self.world.happens(ev.TopicChange(), ev.PartitionModifications(name))
+
+    def vanish(self, name: str) -> list[str]:
+        """Somebody removes the topic's znodes, without asking."""
+        del self.zookeeper.topics[name]
+        for tp in [tp for tp in self.zookeeper.states if tp.topic == name]:
+            del self.zookeeper.states[tp]
+        return self.world.happens(ev.TopicChange())
 
     def delete(self, *topics: str) -> list[str]:
         """Somebody writes the markers."""

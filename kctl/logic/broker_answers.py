@@ -89,7 +89,7 @@ async def on_log_dir_notification(cluster: ClusterState, outbox: Outbox) -> None
     for broker in brokers:
         for chunk in chunks(list(cluster.partitions_on(broker))):
             for tp in chunk:
-                if cluster.rows[tp].leadership is not None and tp.topic not in cluster.deletions:
+                if cluster.rows[tp].leadership is not None and cluster.is_led(tp):
                     tell_leadership(cluster, outbox, tp, (broker,))
             await flush(cluster, outbox)
     await RemoveNotifications(tuple(notifications))

@@ -120,8 +120,8 @@ async def replicas_become_offline(
     doomed: Mapping[TopicPartition, Replicas] = {}
     others = replicas
     if cluster.deletions:
-        doomed = {tp: bs for tp, bs in replicas.items() if tp.topic in cluster.deletions}
-        others = {tp: bs for tp, bs in replicas.items() if tp.topic not in cluster.deletions}
+        doomed = {tp: bs for tp, bs in replicas.items() if not cluster.is_led(tp)}
+        others = {tp: bs for tp, bs in replicas.items() if cluster.is_led(tp)}
     for chunk in chunks(others):
         for tp in chunk:
             row = cluster.rows[tp]
@@ -171,7 +171,7 @@ async def on_broker_resync(cluster: ClusterState, event: BrokerResync, outbox: O
     for chunk in chunks(list(cluster.partitions_on(broker.id))):
         for tp in chunk:
             row = cluster.rows[tp]
-            if row.leadership is not None and tp.topic not in cluster.deletions:
+            if row.leadership is not None and cluster.is_led(tp):
                 tell_leadership(cluster, outbox, tp, (broker.id,))
         await flush(cluster, outbox)
     await tell_everything(cluster, (broker.id,), outbox)

@@ -55,6 +55,6 @@ async def _movable(cluster: ClusterState, broker: BrokerId, *, led: bool) -> lis
             if (row := cluster.rows[tp]).leadership is not None
             and (row.leadership.leader == broker) is led
             and len(row.assignment.replicas) > 1
-            and tp.topic not in cluster.deletions
+            and cluster.is_led(tp)
         ]
     return movable

@@ -160,7 +160,7 @@ def unreachable(cluster: ClusterState) -> dict[TopicPartition, Replicas]:
             continue
         for tp in tps:
             row = cluster.rows[tp]
-            if tp.topic in cluster.deletions:
+            if not cluster.is_led(tp):
                 continue
             if row.replica_state(broker) is ReplicaState.DELETION_INELIGIBLE:
                 found[tp] = (*found.get(tp, ()), broker)
@@ -177,7 +177,7 @@ async def _tell_all(
                 await Flush()
             for tp in chunk:
                 row = cluster.rows[tp]
-                if row.leadership is None or tp in told or tp.topic in cluster.deletions:
+                if row.leadership is None or tp in told or not cluster.is_led(tp):
                     continue
                 tell_leadership(cluster, outbox, tp, row.assignment.replicas)
         await flush(cluster, outbox)

@@ -46,7 +46,7 @@ async def trigger_online(
             await Flush()
         for tp in chunk:
             asked = topic is None or tp.topic == topic
-            if asked and tp.topic not in cluster.deletions and tp not in cluster.poisoned:
+            if asked and cluster.is_led(tp) and tp not in cluster.poisoned:
                 (new if cluster.rows[tp].leadership is None else offline).append(tp)
     online = await initialize_partitions(cluster, new, outbox, why)
     outcome = await elect_leaders(cluster, offline, Strategy.OFFLINE, outbox, why)

@@ -56,14 +56,14 @@ async def _recheck_states(cluster: ClusterState, outbox: Outbox) -> None:
         if isinstance(seen, Malformed):
             cluster.quarantine[path] = seen.reason
             continue
-        if tp.topic not in cluster.deletions:  # a deletion needs no state
+        if cluster.is_led(tp):  # a deletion needs no state
             load_state(cluster, tp, seen, outbox)
         cluster.heal(path)
         outbox.tell("healed", "its znode can be used again", key=path)
         healed[tp] = None
     for tp in healed:
         row = cluster.rows[tp]
-        if isinstance(row.leadership, Leadership) and tp.topic not in cluster.deletions:
+        if isinstance(row.leadership, Leadership) and cluster.is_led(tp):
             tell_leadership(cluster, outbox, tp, row.assignment.replicas)
     await flush(cluster, outbox)
     if healed:

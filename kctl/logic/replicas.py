@@ -54,7 +54,7 @@ async def take_online(
                 if not ready:
                     continue
                 _put_states(cluster, tp, row, ready, ReplicaState.ONLINE)
-                if row.leadership is not None and tp.topic not in cluster.deletions:
+                if row.leadership is not None and cluster.is_led(tp):
                     tell_leadership(cluster, outbox, tp, ready)
         await flush(cluster, outbox)
 

@@ -30,7 +30,7 @@ def _left_in_service(cluster: ClusterState) -> dict[TopicPartition, Replicas]:
             row = cluster.rows[tp]
             if (
                 row.leadership is not None
-                and tp.topic not in cluster.deletions
+                and cluster.is_led(tp)
                 and tp not in cluster.poisoned
                 and row.replica_state(broker) in CAN_GO_OFFLINE
             ):

@@ -36,6 +36,17 @@ class Topic:
     zk_version: int
     """Version of `/brokers/topics/<t>`: a topic changed by somebody else is read before a write."""
     partitions: dict[int, TopicPartition] = attrs.field(factory=dict)
+    _lent: bool = False
+    """`partitions` is shared with the topic of a fork, and copied before it changes."""
+
+    def add(self, tp: TopicPartition) -> None:
+        if self._lent:
+            self.partitions, self._lent = self.partitions.copy(), False
+        self.partitions[tp.partition] = tp
+
+    def fork(self) -> "Topic":
+        self._lent = True
+        return Topic(self.id, self.zk_version, self.partitions, lent=True)
 
 
 @attrs.define
@@ -85,6 +96,8 @@ class ClusterState:
     poisoned: dict[TopicPartition, str] = attrs.field(factory=dict)
     """Partitions that are left alone because of a quarantined znode or a failing rule."""
 
+    _lent: dict[BrokerId, None] = attrs.field(factory=dict, repr=False)
+    """Brokers whose part of `by_broker` is shared with a fork, and copied before it changes."""
     _assignments: dict[Assignment, Assignment] = attrs.field(factory=dict, repr=False)
     _replicas: dict[Replicas, Replicas] = attrs.field(factory=dict, repr=False)
     _states: dict[tuple[ReplicaState, ...], tuple[ReplicaState, ...]] = attrs.field(
@@ -186,6 +199,14 @@ class ClusterState:
     def is_queued_for_deletion(self, topic: str) -> bool:
         return topic in self.deletions
 
+    def is_led(self, tp: TopicPartition) -> bool:
+        """Not in deletion, or its deletion waits for its reassignment.
+
+        Without a leader the reassignment could not end, and the deletion would wait for ever.
+        """
+        deletion = self.deletions.get(tp.topic)
+        return deletion is None or (not deletion.started and tp in self.reassigning)
+
     # -- rows -------------------------------------------------------------------------------
 
     def put(self, tp: TopicPartition, row: Row) -> None:
@@ -269,8 +290,10 @@ class ClusterState:
 
     def share(self, assignment: Assignment) -> Assignment:
         """The one instance of an assignment that all rows share."""
-        shared = self._assignments.setdefault(assignment, assignment)
-        self._replicas.setdefault(shared.replicas, shared.replicas)
+        shared = self._assignments.get(assignment)
+        if shared is None:
+            shared = self._assignments[assignment] = assignment
+            self._replicas.setdefault(shared.replicas, shared.replicas)
         return shared
 
     def share_replicas(self, replicas: Replicas) -> Replicas:
@@ -299,7 +322,8 @@ class ClusterState:
             del self.poisoned[tp]
 
     def fork(self) -> "ClusterState":
-        """A copy to try things on. Rows are shared, they never change."""
+        """A copy to try things on. Rows are shared, they never change; indexes until they do."""
+        self._lent = dict.fromkeys(self.by_broker)
         return attrs.evolve(
             self,
             brokers=dict(self.brokers),
@@ -307,13 +331,11 @@ class ClusterState:
             live=dict(self.live),
             offline_dirs={b: dict(tps) for b, tps in self.offline_dirs.items()},
             told=dict(self.told),
-            topics={
-                name: Topic(t.id, t.zk_version, t.partitions.copy())
-                for name, t in self.topics.items()
-            },
+            topics={name: topic.fork() for name, topic in self.topics.items()},
             topic_names=dict(self.topic_names),
             rows=self.rows.copy(),
-            by_broker={b: tps.copy() for b, tps in self.by_broker.items()},
+            by_broker=dict(self.by_broker),
+            lent=dict(self._lent),
             not_online=dict(self.not_online),
             unbalanced=dict(self.unbalanced),
             reassigning=dict(self.reassigning),
@@ -330,14 +352,19 @@ class ClusterState:
 
     # -- indexes ----------------------------------------------------------------------------
 
+    def _own_index(self, broker: BrokerId) -> dict[TopicPartition, None]:
+        """The partitions on this broker, to be changed."""
+        known = self.by_broker.get(broker)
+        if known is not None and broker not in self._lent:
+            return known
+        self._lent.pop(broker, None)
+        owned = self.by_broker[broker] = {} if known is None else known.copy()
+        return owned
+
     def _index_new(self, tp: TopicPartition, row: Row) -> None:
-        self.topics[tp.topic].partitions[tp.partition] = tp
-        by_broker = self.by_broker
+        self.topics[tp.topic].add(tp)
         for broker in row.assignment.replicas:
-            if broker in by_broker:
-                by_broker[broker][tp] = None
-            else:
-                by_broker[broker] = {tp: None}
+            self._own_index(broker)[tp] = None
         if row.assignment.is_reassigning:
             self.reassigning[tp] = None
         if tp.topic in self.deletions:
@@ -348,9 +375,11 @@ class ClusterState:
     def _reindex(self, tp: TopicPartition, old: Row, row: Row) -> None:
         for broker in old.assignment.replicas:
             if broker not in row.assignment.replicas:
-                self.by_broker[broker].pop(tp, None)
+                self._own_index(broker).pop(tp, None)
+                if broker in self.offline_dirs:
+                    self.offline_dirs[broker].pop(tp, None)
         for broker in row.assignment.replicas:
-            self.by_broker.setdefault(broker, {})[tp] = None
+            self._own_index(broker)[tp] = None
 
     def _recount(self, topic: str, old: Row, row: Row) -> None:
         counts = self.deletions[topic].counts
@@ -362,7 +391,7 @@ class ClusterState:
     def _forget(self, tp: TopicPartition) -> None:
         row = self.rows.pop(tp)
         for broker in row.assignment.replicas:
-            self.by_broker[broker].pop(tp, None)
+            self._own_index(broker).pop(tp, None)
         self.not_online.pop(tp, None)
         self.unbalanced.pop(tp, None)
         self.reassigning.pop(tp, None)

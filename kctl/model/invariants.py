@@ -131,7 +131,7 @@ def _row(cluster: ClusterState, tp: TopicPartition, row: Row) -> Iterator[str]:
         yield f"{tp} does not exist, but its topic is not being deleted"
     if row.state is PartitionState.NEW and row.leadership is not None:
         yield f"{tp} is New, but has a leadership"
-    if row.state is PartitionState.ONLINE:
+    if row.state is PartitionState.ONLINE and tp.topic not in cluster.deletions:
         yield from _online(cluster, tp, row)
     if row.leadership is not None:
         yield from _leadership(tp, row)

@@ -168,3 +168,15 @@ def test_a_failed_dir_during_a_deletion(world: MakeWorld) -> None:
     one.bounce(1)
     one.settle()
     assert not one.zk.topics
+
+
+def test_a_replica_that_is_moved_away_leaves_its_failed_dir_behind(world: MakeWorld) -> None:
+    """Moved back later, it may well lie on another dir."""
+    one = world("t-0: 1*,2", brokers=(3,))
+    one.run(answer(2, t_0=FAILED))
+    one.reassign(t_0=(1, 3))
+    one.settle()
+    assert not one.cluster.offline_dirs.get(2)
+    one.reassign(t_0=(1, 2))
+    one.settle()
+    assert one["t-0"].startswith("1*,2 isr=1,2")

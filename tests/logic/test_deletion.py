@@ -10,7 +10,7 @@ from kctl.model.codes import KafkaError
 from kctl.model.states import PartitionState, ReplicaState
 from kctl.simulation.memory import Recorded
 from tests.logic.notation import describe, tp_of
-from tests.logic.world import MakeWorld, World, foreign_controller
+from tests.logic.world import MakeWorld, World, foreign_controller, malformed
 
 
 def deleted(
@@ -283,3 +283,44 @@ def test_the_counters_are_those_of_the_rows(world: MakeWorld) -> None:
         ReplicaState.DELETION_SUCCESSFUL: 1,
         ReplicaState.DELETION_INELIGIBLE: 2,
     }
+
+
+@pytest.mark.parity(25)
+def test_a_reassignment_that_holds_a_deletion_is_led_on(world: MakeWorld) -> None:
+    """Without a leader neither of the two could ever end."""
+    one = world("t-0: 1*,2", "t-1: 1*,2", brokers=(3,))
+    one.reassign(t_0=(3, 2))
+    one.delete("t")
+    one.kill(1)
+    assert one["t-0"] == "3,2*,1 adding=3 removing=1 isr=2 epoch=2"
+    assert one["t-1"] == "1*,2 isr=1,2 epoch=0"
+    one.start(1)
+    one.settle()
+    assert not one.zk.topics
+
+
+@pytest.mark.parity(25)
+def test_also_after_a_failover(world: MakeWorld) -> None:
+    one = world("t-0: 3,1*,2 adding=3 removing=1 isr=1,2", dead=(1,), elected=False)
+    one.zk.deletions["t"] = None
+    one.run(ev.Startup())
+    assert one["t-0"].startswith("3,1,2* adding=3")
+    one.start(1)
+    one.settle()
+    assert not one.zk.topics
+
+
+def test_a_state_that_is_repaired_during_the_deletion_does_not_bring_it_back(
+    world: MakeWorld,
+) -> None:
+    one = world("t-0: 1*,2", "t-1: 1*,2", elected=False)
+    good = one.zk.states[tp_of("t-0")]
+    one.zk.states[tp_of("t-0")] = malformed("/brokers/topics/t/partitions/0/state")
+    one.run(ev.Startup())
+    one.delete("t")
+    one.zk.states[tp_of("t-0")] = good
+    one.fire("quarantine")
+    assert one.cluster.rows[tp_of("t-0")].state is PartitionState.NON_EXISTENT
+    assert not one.cluster.quarantine
+    one.settle()
+    assert not one.zk.topics

@@ -205,7 +205,8 @@ class World:
 
     def _caught_up(self) -> Iterable[ev.Event]:
         for tp, row in self.cluster.rows.items():
-            if row.leadership is None or tp.topic in self.cluster.deletions:
+            deletion = self.cluster.deletions.get(tp.topic)
+            if row.leadership is None or (deletion is not None and deletion.started):
                 continue
             caught_up = [b for b in row.replicas if self.cluster.is_online(b, tp)]
             if row.leader in caught_up and set(caught_up) - set(row.isr):

@@ -25,6 +25,7 @@ def test_the_bug_is_caught(exhibit: Exhibit, capsys: pytest.CaptureFixture[str])
     for tried, seed in enumerate(range(1, SEEDS_MAX + 1), 1):
         result = simulate(seed, mutate=put_back(exhibit))
         if result.violation is not None:
+            assert simulate(seed).violation is None, "the seed fails without the bug too"
             with capsys.disabled():
                 print(f"\n{exhibit}: {result.violation.invariant} after {tried} seeds", end="")  # noqa: T201 that is what is asked for
             return

@@ -36,7 +36,7 @@ class Topic:
     zk_version: int
     """Version of `/brokers/topics/<t>`: a topic changed by somebody else is read before a write."""
     partitions: dict[int, TopicPartition] = attrs.field(factory=dict)
-    _lent: bool = False
+    _lent: bool = attrs.field(default=False, eq=False, repr=False)
     """`partitions` is shared with the topic of a fork, and copied before it changes."""
 
     def add(self, tp: TopicPartition) -> None:
@@ -252,6 +252,8 @@ class ClusterState:
 
         Until then no index of states knows them: nearly all will turn out to be Online.
         """
+        for broker in list(self._lent):
+            self._own_index(broker)
         index = self.topics[topic].partitions
         rows, by_broker = self.rows, self.by_broker
         for partition, found in partitions.items():

@@ -60,7 +60,6 @@ class Server:
         )
         self._large_frames = LargeFrames(access.limits)
         self._bound: dict[str, socket.socket] = {}
-        self._accepting: list[asyncio.Task[None]] = []
         self._serving: set[asyncio.Task[None]] = set()
         self._accepted: set[socket.socket] = set()
         """Those whose task has not begun yet."""
@@ -73,9 +72,8 @@ class Server:
         except OSError:
             self._unbind()
             raise
-        loop = asyncio.get_running_loop()
         for listener in self._listeners:
-            self._accepting.append(loop.create_task(self._accept(listener)))
+            self._listen(listener)
         return self
 
     async def __aexit__(
@@ -84,10 +82,10 @@ class Server:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for task in (*self._accepting, *self._serving):
-            task.cancel()
-        await asyncio.gather(*self._accepting, *self._serving, return_exceptions=True)
         self._unbind()
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
         for sock in self._accepted:
             sock.close()
         await self._broker_versions.close()
@@ -103,19 +101,30 @@ class Server:
         return len(self._serving)
 
     def _unbind(self) -> None:
-        for sock in self._bound.values():
-            sock.close()
-
-    async def _accept(self, listener: Listener) -> None:
         loop = asyncio.get_running_loop()
-        bound = self._bound[listener.name]
-        while True:
+        for sock in self._bound.values():
+            loop.remove_reader(sock)
+            sock.close()
+        self._bound.clear()
+
+    def _listen(self, listener: Listener) -> None:
+        sock = self._bound.get(listener.name)
+        if sock is not None:
+            asyncio.get_running_loop().add_reader(sock, self._accept, listener, sock)
+
+    def _accept(self, listener: Listener, bound: socket.socket) -> None:
+        """At once and without a task of its own: none is lost when the server ends."""
+        loop = asyncio.get_running_loop()
+        for _ in range(BACKLOG):
             try:
-                sock, address = await loop.sock_accept(bound)
+                sock, address = bound.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
             except OSError as problem:
                 log.error("cannot accept", listener=listener.name, problem=repr(problem))  # noqa: TRY400
-                await asyncio.sleep(ACCEPT_PAUSE_S)
-                continue
+                loop.remove_reader(bound)
+                loop.call_later(ACCEPT_PAUSE_S, self._listen, listener)
+                return
             host = address[0]
             if not self._may_enter(host):
                 log.info("too many connections", listener=listener.name, address=host)

@@ -244,7 +244,12 @@ class Watches:
             return
         # Before the request: a report that overtakes its reply must not be forgotten.
         self._armed[path] = None
-        stat = await reading(lambda: self._client.exists(path, watch=True))
+        try:
+            stat = await reading(lambda: self._client.exists(path, watch=True))
+        except BaseException:
+            # Whether it is armed is not known; when the topic is read again, it is armed again.
+            self._armed.pop(path, None)
+            raise
         if stat is None:
             self._topics.pop(path, None)
             self._armed.pop(path, None)

@@ -1,10 +1,15 @@
-"""Channels and connections are tested with both event loops."""
+"""Simulated brokers and channels to them; both event loops for those who ask."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
+import pytest_asyncio
 import uvloop
+
+from kctl.brokers.manager import ChannelManager
+from kctl.brokers.simulated import SimulatedBrokers
+from tests.brokers.recorder import SETTINGS, Recorder
 
 
 def pytest_asyncio_loop_factories(
@@ -14,3 +19,20 @@ def pytest_asyncio_loop_factories(
     if isinstance(item, pytest.Function) and getattr(item.module, "ON_BOTH_LOOPS", False):
         return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
     return {"asyncio": asyncio.new_event_loop}
+
+
+@pytest_asyncio.fixture
+async def brokers() -> AsyncIterator[SimulatedBrokers]:
+    async with SimulatedBrokers((1, 2, 3)) as running:
+        yield running
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest_asyncio.fixture
+async def manager(recorder: Recorder) -> AsyncIterator[ChannelManager]:
+    async with ChannelManager(SETTINGS, recorder) as channels:
+        yield channels

@@ -4,7 +4,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from kctl.brokers.simulated import SimulatedBroker
+import attrs
+
+from kctl.brokers.channel import ChannelSettings
+from kctl.brokers.manager import ChannelManager
+from kctl.brokers.simulated import SimulatedBroker, SimulatedBrokers
+from kctl.brokers.versions import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from kctl.messages.events import Event
 from kctl.messages.requests import (
     LeaderAndIsrRequest,
@@ -21,6 +26,9 @@ E = TypeVar("E", bound=Event)
 EPOCH = 50
 """Of the registrations in these tests."""
 TOPIC_ID = topic_id_from_bits(12345)
+SETTINGS = ChannelSettings(controller_id=1000, retry_backoff_ms=5)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+KEYS = {LEADER_AND_ISR: "LISR", UPDATE_METADATA: "UMR", STOP_REPLICA: "SR"}
 
 
 class Recorder:
@@ -95,3 +103,12 @@ def stop_replica(
         1,
         {tp: StopReplicaPartition(-2 if delete else 0, delete) for tp, delete in stops.items()},
     )
+
+
+def manager_with(recorder: Recorder, **changes: object) -> ChannelManager:
+    settings: ChannelSettings = attrs.evolve(SETTINGS, **changes)  # type: ignore[arg-type]
+    return ChannelManager(settings, recorder)
+
+
+def seen(brokers: SimulatedBrokers, broker: int) -> list[str]:
+    return [KEYS[frame.key] for frame in brokers[broker].frames]

@@ -71,6 +71,8 @@ async def _recheck_states(cluster: ClusterState, outbox: Outbox) -> None:
         elected = await trigger_online(cluster, outbox, why)
         gone = {tp: bs for tp, bs in unreachable(cluster).items() if tp in healed}
         await take_offline(cluster, gone, outbox, why, fenced=elected)
+        under_way = [tp for tp in healed if tp in cluster.reassigning]
+        await reassignment.advance(cluster, under_way, outbox)
 
 
 async def _recheck_configs(cluster: ClusterState, topics: list[str], outbox: Outbox) -> None:

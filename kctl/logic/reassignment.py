@@ -48,6 +48,7 @@ from kctl.model.rows import Assignment, Leadership, Replicas, Row
 from kctl.model.states import PartitionState, ReplicaState
 
 NODE = "/admin/reassign_partitions"
+QUARANTINED = "its state cannot be understood: who has its data is not known"
 
 
 async def reassign(
@@ -66,7 +67,8 @@ async def reassign(
 async def advance(cluster: ClusterState, tps: Iterable[TopicPartition], outbox: Outbox) -> None:
     """Complete those whose target is in sync, start or restart the others."""
     for chunk in chunks(tps):
-        await _advance(cluster, [tp for tp in chunk if tp in cluster.rows], outbox)
+        usable = [tp for tp in chunk if tp in cluster.rows and tp not in cluster.poisoned]
+        await _advance(cluster, usable, outbox)
 
 
 async def _advance(cluster: ClusterState, known: list[TopicPartition], outbox: Outbox) -> None:
@@ -76,9 +78,7 @@ async def _advance(cluster: ClusterState, known: list[TopicPartition], outbox: O
         for tp, seen in (await ReadPartitions(tuple(known))).items():
             refresh(cluster, tp, seen)
     unborn = [tp for tp in known if cluster.rows[tp].leadership is None]
-    await initialize_partitions(
-        cluster, [tp for tp in unborn if tp not in cluster.poisoned], outbox, "reassigned"
-    )
+    await initialize_partitions(cluster, unborn, outbox, "reassigned")
     finished = {tp: None for tp in known if is_complete(cluster.rows[tp])}
     started = {
         tp: None for tp in known if tp not in finished and cluster.rows[tp].leadership is not None
@@ -368,6 +368,8 @@ def _validate(
         return ApiError(KafkaError.INVALID_REPLICA_ASSIGNMENT, reason)
     if row is None or tp.topic in cluster.deletions:
         return unknown
+    if tp in cluster.poisoned:
+        return ApiError(KafkaError.UNKNOWN_SERVER_ERROR, QUARANTINED)
     if target is not None:
         return row.assignment.reassign_to(target)
     if not row.assignment.is_reassigning:
@@ -420,6 +422,8 @@ async def on_zk_reassignment(
         reason = _nonsense(cluster, target)
         if row is None or tp.topic in cluster.deletions:
             reason = "there is no such partition, or its topic is being deleted"
+        elif tp in cluster.poisoned:
+            reason = QUARANTINED
         if row is None or reason is not None:
             refused[tp] = None
             outbox.tell("reassignment refused", reason or "", key=str(tp))
@@ -456,7 +460,13 @@ async def complete_ready(
     cluster: ClusterState, tps: Iterable[TopicPartition], outbox: Outbox
 ) -> None:
     """ISRs changed: finish the reassignments that only waited for that."""
-    ready = {tp: None for tp in tps if tp in cluster.reassigning and is_complete(cluster.rows[tp])}
+    ready = {
+        tp: None
+        for tp in tps
+        if tp in cluster.reassigning
+        and tp not in cluster.poisoned
+        and is_complete(cluster.rows[tp])
+    }
     for chunk in mapping_chunks(ready):
         await _finish(cluster, chunk, outbox)
 

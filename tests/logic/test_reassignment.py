@@ -440,3 +440,36 @@ def test_a_topic_too_large_to_write_is_answered_with_advice(world: MakeWorld) ->
     assert isinstance(answer, PartitionErrors)
     assert "reassign fewer of its partitions at a time" in (answer.errors[T0].message or "")
     assert one["t-0"] == "1*,2 isr=1,2 epoch=0"
+
+
+@pytest.mark.parametrize("by_znode", [False, True])
+def test_a_partition_whose_state_cannot_be_read_is_not_moved(
+    world: MakeWorld, by_znode: bool
+) -> None:
+    """Nobody knows who has its data: the replicas that leave could be the only ones."""
+    one = world("t-0: 1,2* isr=2 epoch=3", brokers=(3,), elected=False)
+    good = one.zk.states[T0]
+    one.zk.states[T0] = malformed("/brokers/topics/t/partitions/0/state")
+    one.run(ev.Startup())
+    mark = len(one.log.dispatches)
+    if by_znode:
+        one.zk.reassignments = {T0: (3, 1)}
+        one.run(ev.ZkPartitionReassignment())
+    else:
+        assert code(one.reassign(t_0=(3, 1))) is KafkaError.UNKNOWN_SERVER_ERROR
+    assert steps(one, mark) == []
+    one.zk.states[T0] = good
+    assert one["t-0"] == "1,2* isr=2 epoch=3"
+
+
+def test_a_reassignment_is_taken_up_when_its_state_is_repaired(world: MakeWorld) -> None:
+    one = world("t-0: 3,1*,2 adding=3 removing=1 isr=1,2", elected=False)
+    good = one.zk.states[T0]
+    one.zk.states[T0] = malformed("/brokers/topics/t/partitions/0/state")
+    one.run(ev.Startup())
+    one.start(3, epoch=900)
+    assert T0 in one.cluster.reassigning
+    one.zk.states[T0] = good
+    one.fire("quarantine")
+    one.settle()
+    assert one["t-0"].startswith("3*,2 isr=2,3")

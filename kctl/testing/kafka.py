@@ -133,7 +133,11 @@ class KafkaBroker:
         launcher = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                launcher, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                launcher,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for its parent
             )
 
     def wait_ready(self) -> None:
@@ -307,6 +311,10 @@ TOOLS: Final = {
     "kafka-producer-perf-test": (
         "org.apache.kafka.tools.ProducerPerformance",
         "org.apache.kafka.tools.ProducerPerformance",
+    ),
+    "kafka-consumer-groups": (
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+        "kafka.admin.ConsumerGroupCommand",
     ),
     "kafka-log-dirs": ("org.apache.kafka.tools.LogDirsCommand", "kafka.admin.LogDirsCommand"),
 }

@@ -169,7 +169,11 @@ class EmbeddedZooKeeper:
         launcher = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *java]
         with (self._folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own command line
-                launcher, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                launcher,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for its parent
             )
 
     def wait_ready(self) -> None:

@@ -119,7 +119,7 @@ class Load:
         now_s = time.monotonic()
         self.longest_gap_s = max(self.longest_gap_s, now_s - self._last_ack_s)
         self._last_ack_s = now_s
-        self.acked.append(int(message.value()))
+        self.acked.append(int(message.value() or b""))
 
 
 def _ignore(_error: KafkaError) -> None:
@@ -153,7 +153,7 @@ def read_numbers(bootstrap: str, topic: str, **settings: Any) -> Counter[int]:
                 continue
             error = message.error()
             if error is None:
-                found[int(message.value())] += 1
+                found[int(message.value() or b"")] += 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 unread.discard(message.partition())
     finally:

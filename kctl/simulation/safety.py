@@ -217,19 +217,18 @@ class Safety:
                     )
                 )
         elif isinstance(event, ev.ReplicaLeaderElection):
-            everything = self.ledger.states if event.partitions is None else event.partitions
+            named = self.ledger.states if event.partitions is None else event.partitions
             if event.election_type is ev.ElectionType.UNCLEAN:
-                self.unclean_asked.update(dict.fromkeys(everything, self.world.now))
+                self.unclean_asked.update(dict.fromkeys(named, self.world.now))
         elif isinstance(event, ev.ApiPartitionReassignment):
             for tp, target in event.targets.items():
                 self.targets.setdefault(tp, []).append(target)
 
     def answered(self, process: "ControllerProcess", asked: "Asked", value: AnswerValue) -> None:
-        if isinstance(value, ControlledShutdownDone) and isinstance(
-            asked.event, ev.ControlledShutdown
-        ):
-            if self.epoch_of(process) == self.ledger.epoch:
-                self.leaving[asked.event.broker] = asked.event.broker_epoch
+        event, current = asked.event, self.epoch_of(process) == self.ledger.epoch
+        granted = isinstance(value, ControlledShutdownDone) and current
+        if isinstance(event, ev.ControlledShutdown) and granted:
+            self.leaving[event.broker] = event.broker_epoch
         answer_checks.check(self, process, asked, value)
 
     # -- requests -------------------------------------------------------------------------------

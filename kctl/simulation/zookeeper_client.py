@@ -105,6 +105,7 @@ class ModelClient(Watcher):
         self._data: dict[str, str] = {}
         self._child: dict[str, None] = {}
         self._silence: Timer | None = None
+        self._giving_up: Timer | None = None
         self.stalls_until = 0
         self.connected = True
         self.over = False
@@ -387,19 +388,25 @@ class ModelClient(Watcher):
             self._silence = self._scheduler.after(self._timeout_ms, self._silence_over)
 
     def heard(self) -> None:
-        if self._silence is not None:
-            self._silence.cancel()
-            self._silence = None
+        for timer in (self._silence, self._giving_up):
+            if timer is not None:
+                timer.cancel()
+        self._silence = self._giving_up = None
 
     def _silence_over(self) -> None:
         """The client gives itself up; the server does so a little later."""
         self._silence = None
         slack = self._chance.randint(0, self._timeout_ms // 3)
-        self._scheduler.after(slack, self._ensemble.expire, self._session)
+        self._giving_up = self._scheduler.after(slack, self._ensemble.expire, self._session)
         if self.connected:
             self._gate(self.lose_connection, 1)  # a paused owner finds its socket closed
         else:
-            self._gate(self.end)
+            self._gate(self._give_up)
+
+    def _give_up(self) -> None:
+        """Too long without a connection: what the server thinks of it no longer matters."""
+        if not self.connected:
+            self.end()
 
     def expired_by_server(self, linger_ms: int) -> None:
         self._ensemble.expire(self._session, linger_ms)
@@ -410,7 +417,10 @@ class ModelClient(Watcher):
         if self.over:
             return
         self.over = True
-        self.heard()
+        if self._silence is not None:
+            self._silence.cancel()
+        if self._giving_up is None:
+            self._scheduler.after(0, self._ensemble.expire, self._session)
         self._server.forget(self)
         calls = self._in_flight + self._waiting
         self._in_flight, self._waiting = [], []

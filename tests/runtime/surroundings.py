@@ -127,6 +127,25 @@ class Surroundings:
         for start in range(0, len(operations), BATCH):
             await self.zk.multi(operations[start : start + BATCH])
 
+    async def create_topics_led_by(
+        self,
+        leader: int,
+        names: Sequence[str],
+        partitions: int,
+        replicas: Sequence[int] = (1, 2, 3),
+    ) -> None:
+        """All partitions on the same brokers, as nobody would have it: one broker's loss is all."""
+        await self.make("/brokers/topics")
+        for name in names:
+            at = paths.topic(name)
+            assignment = dict.fromkeys(range(partitions), replicas)
+            operations = [Create(at, topic(assignment)), Create(f"{at}/partitions", b"")]
+            for p in range(partitions):
+                operations.append(Create(f"{at}/partitions/{p}", b""))
+                content = state(leader, replicas, controller_epoch=0)
+                operations.append(Create(f"{at}/partitions/{p}/state", content))
+            await self.zk.multi(operations)
+
     async def state(self, name: str, partition: int = 0) -> dict[str, Any]:
         data, _ = await self.zk.get(paths.partition_state(TopicPartition(name, partition)))
         found: dict[str, Any] = json.loads(data)
@@ -232,3 +251,61 @@ def sent_by(controller: Controller) -> list[Dispatch]:
     """What its brokers were told."""
     assert isinstance(controller.channels, RecordingChannels)
     return list(controller.channels.sent)
+
+
+async def differences(around: Surroundings, cluster: ClusterState) -> list[str]:
+    """Where a controller's memory and ZooKeeper differ."""
+    zk, found = around.zk, []
+    live = {
+        int(name): await zk.exists(paths.broker(int(name)))
+        for name in await zk.children("/brokers/ids")
+    }
+    epochs = {broker: stat.czxid for broker, stat in live.items() if stat is not None}
+    known = {broker.id: broker.epoch for broker in cluster.brokers.values()}
+    if epochs != known:
+        found.append(f"brokers are {epochs}, known are {known}")
+    topics = sorted(await zk.children(paths.TOPICS))
+    if topics != sorted(cluster.topics):
+        found.append(f"topics are {topics}, known are {sorted(cluster.topics)}")
+        return found
+    for name in topics:
+        content = json.loads((await zk.get(paths.topic(name)))[0])
+        partitions = {int(p): tuple(ids) for p, ids in content["partitions"].items()}
+        rows = {p: cluster.rows[tp].replicas for p, tp in cluster.topics[name].partitions.items()}
+        if partitions != rows:
+            found.append(f"partitions of {name} are {partitions}, known are {rows}")
+            continue
+        tps = [TopicPartition(name, p) for p in partitions]
+        reads = await zk.read_many([paths.partition_state(tp) for tp in tps])
+        for tp, read in zip(tps, reads, strict=True):
+            led = cluster.rows[tp].leadership
+            if not isinstance(read, tuple):
+                found.append(f"{tp} has no state, known is {led}")
+                continue
+            there = json.loads(read[0])
+            if led is None or (there["leader"], tuple(there["isr"]), read[1].version) != (
+                led.leader,
+                led.isr,
+                led.zk_version,
+            ):
+                found.append(f"{tp} is {there}, known is {led}")
+    return found
+
+
+async def until_settled(around: Surroundings, controller: Controller) -> None:
+    """Until the controller's memory is what ZooKeeper holds, and nothing is queued."""
+    found: list[str] = ["not active"]
+    try:
+        async with asyncio.timeout(UNTIL_BOUND_S):
+            while found:
+                await asyncio.sleep(0.02)
+                cluster = controller.state
+                if (
+                    cluster is not None
+                    and not controller.queue_size
+                    and not controller.meters.state
+                ):
+                    found = await differences(around, cluster)
+    except TimeoutError:
+        tail = "\n".join(controller.journal.tail()[-60:])
+        raise AssertionError(f"{found}, journal:\n{tail}") from None

@@ -21,8 +21,7 @@ import pytest
 
 from kctl.model.names import TopicPartition
 from kctl.zookeeper import paths
-from kctl.zookeeper.multi import Create
-from tests.runtime.surroundings import Surroundings, state, topic
+from tests.runtime.surroundings import Surroundings
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.asyncio, pytest.mark.timeout(120)]
 
@@ -89,7 +88,7 @@ async def run_zombie(
 ) -> Written:
     names = [f"t{n:02}" for n in range(TOPICS)]
     tps = [TopicPartition(name, p) for name in names for p in range(PARTITIONS)]
-    await make_topics(around, names)
+    await around.create_topics_led_by(1, names, PARTITIONS)
     await around.start_brokers(*REPLICAS)
     words = [f"stop={stop_at}"] + ["after"] * after + ["unfenced"] * unfenced
     old_timeout_ms = SHORT_MS if expire else LONG_MS
@@ -115,21 +114,6 @@ async def run_zombie(
             _, claim = await around.zk.get(paths.CONTROLLER_EPOCH)
             epoch = await around.epoch()
             return Written(written, await by_zombie(around, tps, claim.mzxid, epoch))
-
-
-async def make_topics(around: Surroundings, names: list[str]) -> None:
-    await around.make("/brokers/topics")
-    for name in names:
-        at = paths.topic(name)
-        operations = [
-            Create(at, topic(dict.fromkeys(range(PARTITIONS), REPLICAS))),
-            Create(f"{at}/partitions", b""),
-        ]
-        for p in range(PARTITIONS):
-            operations.append(Create(f"{at}/partitions/{p}", b""))
-            content = state(1, REPLICAS, controller_epoch=0)
-            operations.append(Create(f"{at}/partitions/{p}/state", content))
-        await around.zk.multi(operations)
 
 
 async def count_written(around: Surroundings, tps: list[TopicPartition]) -> int:

@@ -5,14 +5,15 @@ import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from unittest.mock import Mock
 
 import pytest
 
-from kctl.zookeeper.connection import IN_FLIGHT_MAX_BYTES, REQUEST_MAX_BYTES, XID_MAX
+from kctl.zookeeper.connection import IN_FLIGHT_MAX_BYTES, REQUEST_MAX_BYTES, XID_MAX, Connection
 from kctl.zookeeper.embedded import EmbeddedZooKeeper
 from kctl.zookeeper.errors import ConnectionLoss, NoServers
 from kctl.zookeeper.session import Session, State
-from kctl.zookeeper.wire import Op
+from kctl.zookeeper.wire import Op, set_data, sync
 from tests.zookeeper.fault_proxy import HOST, FaultProxy
 from tests.zookeeper.frames import sent_frames
 from tests.zookeeper.records import Record
@@ -244,3 +245,54 @@ async def test_a_clock_that_jumped_fences_before_any_request(chroot: str) -> Non
         # The server has kept it: no time has passed there.
         await record.until_state(State.FENCED, State.CONNECTED)
         assert (await session.get("/a"))[0] == b""
+
+
+async def test_bytes_that_are_read_too_late_are_not_believed() -> None:
+    """The answer lay in the socket while the process slept: the session may be gone since."""
+    asked, woken = asyncio.Event(), asyncio.Event()
+    jump_s = 0.0
+
+    async def script(peer: Peer) -> None:
+        if len(peers) == 1:
+            await peer.probe()
+            xid, _ = await peer.request()
+            asked.set()
+            await woken.wait()
+            peer.reply(xid, body=bytes(68))
+        await peer.request()
+
+    def clock() -> float:
+        return time.monotonic() + jump_s
+
+    async with (
+        scripted(script, timeout_ms=10_000) as (address, peers),
+        Session.open(address, clock=clock) as session,
+    ):
+        record = Record(session)
+        read = asyncio.ensure_future(session.exists("/a"))
+        await asked.wait()
+        jump_s = 10.5
+        woken.set()
+        with pytest.raises(ConnectionLoss):
+            await read
+        assert record.states[0] is State.FENCED
+
+
+async def test_a_turn_that_nobody_takes_goes_to_the_next() -> None:
+    """The one whose turn has come is cancelled, and nothing else is in flight to wake the next."""
+    connection = Connection(Mock(), time.monotonic, b"", in_flight_max_bytes=100)
+    connection.connection_made(Mock())
+    connection.data_received(
+        b"".join([struct.pack(">i", 37), struct.pack(">iiqi", 0, 10_000, 77, 16), bytes(17)])
+    )
+    large = await connection.submit(set_data("/a", bytes(100), 0))
+    first, second = (asyncio.ensure_future(connection.submit(sync("/"))) for _ in range(2))
+    await asyncio.sleep(0)
+    connection.data_received(struct.pack(">iiqi", 84, 1, 9, 0) + bytes(68))
+    assert large.done()
+    assert first.cancel()
+    await asyncio.wait([first, second], timeout=1)
+    assert (first.cancelled(), second.done()) == (True, True)
+    connection.drop(ConnectionResetError("by the test"))
+    with pytest.raises(ConnectionLoss):
+        await (await second)

@@ -190,7 +190,7 @@ class World:
                 if isinstance(dispatch, StopReplicaRequest):
                     events += self._deleted(dispatch)
             answered = len(self.log.dispatches)
-            events += self._caught_up()
+            events += self.caught_up()
             if not events:
                 return
             self.run(*events)
@@ -203,7 +203,7 @@ class World:
                 request.broker, request.broker_epoch, 0, errors
             )
 
-    def _caught_up(self) -> Iterable[ev.Event]:
+    def caught_up(self) -> Iterable[ev.Event]:
         for tp, row in self.cluster.rows.items():
             deletion = self.cluster.deletions.get(tp.topic)
             if row.leadership is None or (deletion is not None and deletion.started):

@@ -81,6 +81,8 @@ class LiveCluster:
 NORMAL_ERRORS = (
     # A follower that fetches before its leader has heard of the new topic.
     "[ReplicaFetcher",
+    # Its partition has no leader, and Kafka's controller says so to a returning broker, too (seen).
+    "cannot become follower since the new leader -1 is unavailable",
 )
 
 

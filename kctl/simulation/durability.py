@@ -12,6 +12,7 @@ from kctl.model.names import NO_LEADER, BrokerId, TopicId, TopicPartition
 from kctl.simulation.ledger import State
 
 if TYPE_CHECKING:
+    from kctl.simulation.controllers import ControllerProcess
     from kctl.simulation.safety import Safety
 
 
@@ -20,8 +21,8 @@ class Durability:
         self._safety = safety
         self._acked: dict[TopicPartition, dict[int, None]] = {}
         self._born: dict[TopicPartition, int] = {}
-        self._tainted: dict[TopicPartition, dict[BrokerId, None]] = {}
-        """Members of the committed ISR whose log is gone."""
+        self._tainted: dict[TopicPartition, dict[BrokerId, int]] = {}
+        """Members of the committed ISR whose log is gone, and the zxid from which on it was."""
         self.acknowledged_count = 0
         self.excused = 0
 
@@ -46,7 +47,7 @@ class Durability:
                 self._excuse(tp)
                 continue
             if broker in state.isr:
-                self._tainted.setdefault(tp, {})[broker] = None
+                self._tainted.setdefault(tp, {})[broker] = self._safety.ledger.zxid
             if not self._survivors(tp, state):
                 self._excuse(tp)
 
@@ -68,7 +69,10 @@ class Durability:
             self.excused += 1
             self._safety.world.note("checker", "what was acknowledged is lost legally", str(tp))
 
-    def committed(self, states: dict[TopicPartition, State | None]) -> None:
+    def committed(
+        self, states: dict[TopicPartition, State | None], writer: "ControllerProcess | None"
+    ) -> None:
+        seen = 0 if writer is None else self._safety.last_read(writer)
         for tp, old in states.items():
             new = self._safety.ledger.states.get(tp)
             if new is None:
@@ -81,6 +85,8 @@ class Durability:
                 del tainted[broker]
             if not tainted:
                 self._tainted.pop(tp, None)
+            elif all(seen <= tainted.get(b, -1) for b in new.isr):
+                self._excuse(tp)  # who decided this could not know of the loss
             if old is not None and new.leader not in {old.leader, NO_LEADER}:
                 if new.leader not in old.isr:
                     self._excuse(tp)  # unclean: S6 says whether that was right

@@ -114,10 +114,10 @@ def topics_deleted(world: "World") -> Iterator[Problem]:
 
 
 def reassignments_done(world: "World") -> Iterator[Problem]:
-    for tp, assigned, _ in settled(world):
-        if (assigned.adding or assigned.removing) and all(
-            up(world, b, tp) for b in assigned.target
-        ):
+    for tp, assigned, state in settled(world):
+        running = assigned.adding or assigned.removing
+        led = state is None or state.leader != NO_LEADER
+        if running and led and all(up(world, b, tp) for b in assigned.target):
             yield Problem("L5", f"{tp} is still reassigned: {assigned}", (str(tp), tp.topic))
     if not any(b.dead_for_good for b in world.brokers.values()):
         path = "/admin/reassign_partitions"
@@ -273,7 +273,8 @@ def memory_right(world: "World") -> Iterator[Problem]:
             yield Problem("memory", f"{topic} is not known", (topic,))
             continue
         known = cluster.topics[topic]
-        if known.id != record.id or known.zk_version != record.version:
+        kept_back = record.id is None and not cluster.has_topic_ids
+        if (known.id != record.id and not kept_back) or known.zk_version != record.version:
             yield Problem("memory", f"{topic}: {known} is not {record}", (topic,))
         if sorted(known.partitions) != sorted(record.partitions or ()):
             yield Problem("memory", f"{topic}: partitions {list(known.partitions)}", (topic,))

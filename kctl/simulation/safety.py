@@ -135,7 +135,7 @@ class Safety:
         for tp, before in states.items():
             state_checks.check(self, tp, before, writer, marked)
         state_checks.check_membership(self, states, topics)
-        self.durability.committed(states)
+        self.durability.committed(states, writer)
 
     def _note(self, transaction: Transaction) -> None:
         who = self.world.ensemble.owner_of(transaction.session) or f"#{transaction.session}"
@@ -184,6 +184,10 @@ class Safety:
         """The zxid at which it had last read the brokers when it began what it is doing; 0: never."""
         reads = self.world.ensemble.broker_reads.get(process.client.session_id, ())
         return next((zxid for at, zxid in reversed(reads) if at < process.handling_since), 0)
+
+    def last_read(self, process: "ControllerProcess") -> int:
+        reads = self.world.ensemble.broker_reads.get(process.client.session_id, ())
+        return reads[-1][1] if reads else 0
 
     def handled(self, process: "ControllerProcess", events: tuple[ev.Event, ...]) -> None:
         epoch = self.epoch_of(process)

@@ -96,8 +96,6 @@ class ClusterState:
     poisoned: dict[TopicPartition, str] = attrs.field(factory=dict)
     """Partitions that are left alone because of a quarantined znode or a failing rule."""
 
-    _lent: dict[BrokerId, None] = attrs.field(factory=dict, repr=False)
-    """Brokers whose part of `by_broker` is shared with a fork, and copied before it changes."""
     _assignments: dict[Assignment, Assignment] = attrs.field(factory=dict, repr=False)
     _replicas: dict[Replicas, Replicas] = attrs.field(factory=dict, repr=False)
     _states: dict[tuple[ReplicaState, ...], tuple[ReplicaState, ...]] = attrs.field(
@@ -252,8 +250,6 @@ class ClusterState:
 
         Until then no index of states knows them: nearly all will turn out to be Online.
         """
-        for broker in list(self._lent):
-            self._own_index(broker)
         index = self.topics[topic].partitions
         rows, by_broker = self.rows, self.by_broker
         for partition, found in partitions.items():
@@ -324,8 +320,11 @@ class ClusterState:
             del self.poisoned[tp]
 
     def fork(self) -> "ClusterState":
-        """A copy to try things on. Rows are shared, they never change; indexes until they do."""
-        self._lent = dict.fromkeys(self.by_broker)
+        """A copy to try things on. Rows are shared, they never change; topics until they do.
+
+        `by_broker` is copied at once: one new topic may touch every broker, and sharing would only
+        move the cost from the fork to that moment.
+        """
         return attrs.evolve(
             self,
             brokers=dict(self.brokers),
@@ -336,8 +335,7 @@ class ClusterState:
             topics={name: topic.fork() for name, topic in self.topics.items()},
             topic_names=dict(self.topic_names),
             rows=self.rows.copy(),
-            by_broker=dict(self.by_broker),
-            lent=dict(self._lent),
+            by_broker={b: tps.copy() for b, tps in self.by_broker.items()},
             not_online=dict(self.not_online),
             unbalanced=dict(self.unbalanced),
             reassigning=dict(self.reassigning),
@@ -354,19 +352,10 @@ class ClusterState:
 
     # -- indexes ----------------------------------------------------------------------------
 
-    def _own_index(self, broker: BrokerId) -> dict[TopicPartition, None]:
-        """The partitions on this broker, to be changed."""
-        known = self.by_broker.get(broker)
-        if known is not None and broker not in self._lent:
-            return known
-        self._lent.pop(broker, None)
-        owned = self.by_broker[broker] = {} if known is None else known.copy()
-        return owned
-
     def _index_new(self, tp: TopicPartition, row: Row) -> None:
         self.topics[tp.topic].add(tp)
         for broker in row.assignment.replicas:
-            self._own_index(broker)[tp] = None
+            self.by_broker.setdefault(broker, {})[tp] = None
         if row.assignment.is_reassigning:
             self.reassigning[tp] = None
         if tp.topic in self.deletions:
@@ -377,11 +366,11 @@ class ClusterState:
     def _reindex(self, tp: TopicPartition, old: Row, row: Row) -> None:
         for broker in old.assignment.replicas:
             if broker not in row.assignment.replicas:
-                self._own_index(broker).pop(tp, None)
+                self.by_broker[broker].pop(tp, None)
                 if broker in self.offline_dirs:
                     self.offline_dirs[broker].pop(tp, None)
         for broker in row.assignment.replicas:
-            self._own_index(broker)[tp] = None
+            self.by_broker.setdefault(broker, {})[tp] = None
 
     def _recount(self, topic: str, old: Row, row: Row) -> None:
         counts = self.deletions[topic].counts
@@ -393,7 +382,7 @@ class ClusterState:
     def _forget(self, tp: TopicPartition) -> None:
         row = self.rows.pop(tp)
         for broker in row.assignment.replicas:
-            self._own_index(broker).pop(tp, None)
+            self.by_broker[broker].pop(tp, None)
         self.not_online.pop(tp, None)
         self.unbalanced.pop(tp, None)
         self.reassigning.pop(tp, None)

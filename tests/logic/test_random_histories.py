@@ -20,6 +20,7 @@ from kctl.model.names import TopicPartition
 from kctl.model.rows import Leadership
 from kctl.model.states import ReplicaState
 from kctl.simulation.memory import MemoryZooKeeper
+from tests.logic.broker_views import disagreements, views
 from tests.logic.notation import broker, show
 from tests.logic.test_unknown_outcomes import WRITES, rows_of, with_zookeeper
 from tests.logic.world import World, build_zookeeper, malformed
@@ -228,6 +229,9 @@ class History:
                 left.append(f"{shown} {row.replica_states}")
         left += [f"{topic} in deletion" for topic in (*cluster.deletions, *zk.deletions)]
         left += [f"{tp} reassigning" for tp in cluster.reassigning]
+        states = {tp: state for tp, state in zk.states.items() if isinstance(state, Leadership)}
+        told = views(self.world.log.dispatches)
+        left += disagreements(told, cluster.live, states, cluster.rows)
         return left if zk.reassignments is None else [*left, "the reassignment znode"]
 
 

@@ -2,8 +2,15 @@
 
 import asyncio
 import struct
+from typing import TypeVar
 
 from kctl.server.limits import Limits
+from kctl.wire.apis import OF_MESSAGE
+from kctl.wire.compiler import codec
+from kctl.wire.primitives import WireError
+from kctl.wire.schema import Struct
+
+S = TypeVar("S", bound=Struct)
 
 FRAME_BYTES_MIN = 8
 """API key, version and correlation id."""
@@ -82,6 +89,20 @@ class FrameReader:
 
     def done_with(self, frame: bytes) -> None:
         self._large_frames.give_back(len(frame))
+
+
+def read_request(cls: type[S], version: int, frame: bytes, body: int) -> S:
+    """Bytes that are left over are ignored, as Kafka does: librdkafka's Metadata has some."""
+    api = OF_MESSAGE[cls]
+    if version not in api:
+        raise WireError(f"{cls.__name__} has no version {version}")
+    try:
+        read = codec(cls, version, flexible=api.is_flexible(version)).decode
+        message, _end = read(frame, body, len(frame))
+    except (struct.error, IndexError, UnicodeDecodeError) as problem:
+        raise WireError(f"{cls.__name__}: {problem}") from problem
+    assert isinstance(message, cls)
+    return message
 
 
 async def read_answer(reader: asyncio.StreamReader, limits: Limits) -> bytes:

@@ -25,7 +25,7 @@ from kctl.server import own_answers, versions
 from kctl.server.access import ControllerAccess
 from kctl.server.broker_calls import allocate_producer_ids, alter_partition, controlled_shutdown
 from kctl.server.cluster_calls import alter_user_scram_credentials, update_features
-from kctl.server.frames import Unacceptable
+from kctl.server.frames import Unacceptable, read_request
 from kctl.server.partition_calls import (
     alter_partition_reassignments,
     elect_leaders,
@@ -41,7 +41,6 @@ from kctl.wire.apis import (
     API_VERSIONS,
     APIS,
     RequestHeader,
-    decode,
     decode_request_header,
     decode_response,
     encode_request,
@@ -141,13 +140,13 @@ class Router:
                 raise Unacceptable(f"ListTransactions has no version {version}")
             return own_answers.list_transactions(header.correlation_id)
         if key in CONTROLLER_CALLS:
-            request = decode(APIS[key].request, version, frame, body)
+            request = read_request(APIS[key].request, version, frame, body)
             answer = await CONTROLLER_CALLS[key](self.access, request, version)
             return encode_response(answer, version, header.correlation_id)
         if key in CONFIGS:
             return await self._configs(header, frame, body, pin)
         if key in OWN_ANSWERS or key in REFUSED:
-            decode(APIS[key].request, version, frame, body)
+            read_request(APIS[key].request, version, frame, body)
             if key in REFUSED:
                 log.warning("refused", api=APIS[key].name, listener=listener)
             answer = OWN_ANSWERS[key]() if key in OWN_ANSWERS else REFUSED[key]
@@ -162,7 +161,7 @@ class Router:
         self, header: RequestHeader, frame: bytes, body: int, listener: str
     ) -> bytes:
         version = header.api_version
-        request = decode(ApiVersionsRequest, version, frame, body)
+        request = read_request(ApiVersionsRequest, version, frame, body)
         if versions.refuses(request, version):
             answer = versions.invalid_request()
         else:
@@ -194,7 +193,7 @@ class Router:
     ) -> bytes | None:
         """Of this node, of others, or of both in one request."""
         api, version = APIS[header.api_key], header.api_version
-        request: Any = decode(api.request, version, frame, body)
+        request: Any = read_request(api.request, version, frame, body)
         own_id = self.access.controller_id
         own = [r for r in request.resources if own_answers.is_own(r, own_id)]
         if not own:

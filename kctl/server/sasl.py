@@ -15,11 +15,10 @@ import structlog
 
 from kctl.model.codes import KafkaError
 from kctl.server.codes import CredentialError
-from kctl.server.frames import Unacceptable
+from kctl.server.frames import Unacceptable, read_request
 from kctl.wire.apis import (
     API_VERSIONS,
     RequestHeader,
-    decode,
     decode_request_header,
     encode_response,
 )
@@ -99,7 +98,7 @@ class Authentication:
         raise Unacceptable(f"API key {header.api_key} before authentication")
 
     def _handshake(self, header: RequestHeader, frame: bytes, body: int) -> bytes:
-        request = decode(SaslHandshakeRequest, header.api_version, frame, body)
+        request = read_request(SaslHandshakeRequest, header.api_version, frame, body)
         offered = self._credentials.mechanisms
         error: int = KafkaError.NONE
         if request.mechanism not in offered:
@@ -113,7 +112,7 @@ class Authentication:
         return encode_response(answer, header.api_version, header.correlation_id)
 
     async def _authenticate(self, header: RequestHeader, frame: bytes, body: int) -> bytes:
-        request = decode(SaslAuthenticateRequest, header.api_version, frame, body)
+        request = read_request(SaslAuthenticateRequest, header.api_version, frame, body)
         assert self._exchange is not None
         try:
             token = await self._exchange.next(request.auth_bytes)

@@ -20,7 +20,6 @@ from kctl.wire.apis import (
     APIS,
     OF_MESSAGE,
     RequestHeader,
-    decode,
     decode_request_header,
     decode_response,
     encode_request,
@@ -29,9 +28,7 @@ from kctl.wire.apis import (
 )
 from kctl.wire.client import (
     ApiVersion,
-    ApiVersionsRequest,
     ApiVersionsResponse,
-    MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
 )
@@ -258,9 +255,9 @@ class FakeBroker:
             while True:
                 (size,) = struct.unpack(">i", await reader.readexactly(4))
                 frame = await reader.readexactly(size)
-                header, body = decode_request_header(frame)
+                header, _ = decode_request_header(frame)
                 self.frames.append((header, frame))
-                answer = None if self.silent else self._answer(header, frame, body)
+                answer = None if self.silent else self._answer(header)
                 if answer is not None:
                     writer.write(framed(answer))
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -268,7 +265,7 @@ class FakeBroker:
         finally:
             writer.transport.abort()
 
-    def _answer(self, header: RequestHeader, frame: bytes, body: int) -> bytes | None:
+    def _answer(self, header: RequestHeader) -> bytes | None:
         version = header.api_version
         correlation_id = header.correlation_id + self.correlation_offset
         if header.api_key in self.answers:
@@ -279,11 +276,9 @@ class FakeBroker:
                 return struct.pack(">i", correlation_id) + answer
             return encode_response(answer, version, correlation_id)
         if header.api_key == 18:
-            decode(ApiVersionsRequest, version, frame, body)
             ranges = tuple(ApiVersion(key, *span) for key, span in self.versions.items())
             return encode_response(ApiVersionsResponse(api_keys=ranges), version, correlation_id)
         if header.api_key == 3:
-            decode(MetadataRequest, version, frame, body)
             return encode_response(self.metadata, version, correlation_id)
         raise ConnectionError("hang up")
 

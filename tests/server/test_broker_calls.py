@@ -169,7 +169,17 @@ async def test_what_is_no_isr_is_refused(
         before = copy.deepcopy(one.world.zk.states)
         refused = await outcome(one, alter(version, *isr, **changes), version)  # type: ignore[arg-type]
         assert refused.error_code == error
-        assert one.world.zk.states == before
+        if error != KafkaError.INVALID_UPDATE_VERSION:
+            assert one.world.zk.states == before
+
+
+@ALL_VERSIONS
+async def test_a_leader_that_is_behind_changes_nothing_but_perhaps_its_epoch(version: int) -> None:
+    """A higher epoch is how it is told the version that it does not know."""
+    async with office("t-0: 1*,2,3 epoch=5") as one:
+        refused = await outcome(one, alter(version, 1, 2, partition_epoch=4), version)
+        assert refused.error_code == KafkaError.INVALID_UPDATE_VERSION
+        assert one.world["t-0"].startswith("1*,2,3 isr=1,2,3 epoch=")
 
 
 @ALL_VERSIONS

@@ -202,7 +202,7 @@ def caches_right(world: "World") -> Iterator[Problem]:
             if cached.offline != offline:
                 yield Problem("L3", f"{name}: {tp} offline {cached.offline} != {offline}", about)
         for tp in broker.cache:
-            gone = tp.topic not in ledger.topics or tp.topic in ledger.marked
+            gone = tp.topic not in ledger.topics
             # A later controller knows nothing of the topic, and of who did not hear that it is gone.
             told = world.safety.claims_at_mark.get(tp.topic) == world.safety.claims
             if (

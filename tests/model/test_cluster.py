@@ -131,14 +131,17 @@ def test_the_release_that_rules(
     assert cluster.leaders_use_alter_partition is (expected >= (2, 7))
 
 
-def test_a_newcomer_of_unknown_release_counts_as_the_oldest_it_may_be() -> None:
-    """No topic id is written while a broker older than 2.8 may be among the live ones."""
+def test_a_newcomer_that_is_older_counts_at_once() -> None:
+    """By its registration, and by what it answers when it is asked."""
     cluster = build_cluster(brokers=(1, 2), inter_broker_protocol=None)
     cluster.raise_release((3, 9))
-    cluster.add_broker(broker(3))
+    cluster.add_broker(Broker(3, 1, registration_version=4))
+    assert cluster.release == (2, 4)
+    cluster.remove_broker(3)
+    cluster.raise_release((3, 9))
+    cluster.add_broker(broker(4))
+    cluster.raise_release((2, 7))
     assert cluster.release == (2, 7)
-    cluster.raise_release((3, 8))
-    assert cluster.release == (3, 8)
 
 
 def test_liveness_by_broker_shutdown_and_log_dir() -> None:

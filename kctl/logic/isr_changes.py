@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import attrs
 
 from kctl.logic.chunks import CHUNK, chunks
+from kctl.logic.partitions import renew_leaderships
 from kctl.logic.reassignment import complete_ready
 from kctl.logic.recipients import flush, tell_metadata
 from kctl.logic.writing import refresh, tell_changes, write_leaderships
@@ -73,7 +74,22 @@ async def on_alter_partitions(
             else AlteredPartitions(request.outcomes, request.unknown_ids),
         )
     await Flush()
+    await renew_leaderships(cluster, _behind(cluster, requests), outbox, "its leader was behind")
     await complete_ready(cluster, touched, outbox)
+
+
+def _behind(cluster: ClusterState, requests: Sequence[_Request]) -> dict[TopicPartition, None]:
+    """Partitions whose leader knows the epoch but not the version: somebody else wrote the state.
+
+    Refused, it would wait for a LeaderAndIsr that never comes.
+    """
+    behind = KafkaError.INVALID_UPDATE_VERSION
+    return {
+        tp: None
+        for request in requests
+        for tp, outcome in request.outcomes.items()
+        if outcome is behind and tp in cluster.rows
+    }
 
 
 def _refuse(cluster: ClusterState, event: AlterPartitionReceived) -> KafkaError | None:

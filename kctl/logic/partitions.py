@@ -6,7 +6,7 @@ import attrs
 
 from kctl.logic import elections
 from kctl.logic.chunks import chunks, paced
-from kctl.logic.elections import Strategy
+from kctl.logic.elections import Strategy, bumped
 from kctl.logic.recipients import flush, tell_leadership
 from kctl.logic.replicas import take_offline
 from kctl.logic.writing import (
@@ -132,8 +132,9 @@ async def _take_up(
         cluster.put(tp, Row(row.assignment, row.leadership, row.state, states))
         if len(online) < len(replicas):
             dead[tp] = tuple([b for b in replicas if b not in online])
-        if row.state is PartitionState.ONLINE:
-            tell_leadership(cluster, outbox, tp, replicas)
+    # Their leaders may wait for a word that does not repeat an epoch they have heard.
+    led = [tp for tp in tps if cluster.rows[tp].state is PartitionState.ONLINE]
+    await renew_leaderships(cluster, led, outbox, why)
     offline = [tp for tp in tps if cluster.rows[tp].state is PartitionState.OFFLINE]
     outcome = await elect_leaders(cluster, offline, Strategy.OFFLINE, outbox, why)
     await take_offline(cluster, dead, outbox, why, fenced=outcome.elected)
@@ -206,6 +207,31 @@ async def _elect_chunk(
         outcome.failed.update(dict.fromkeys(pending, "its state kept changing"))
         retry_later(outbox)
     return outcome
+
+
+async def renew_leaderships(
+    cluster: ClusterState, tps: Iterable[TopicPartition], outbox: Outbox, why: str
+) -> None:
+    """The same leader and ISR at a higher epoch: brokers heed an epoch once, and a leader whose
+    version of the state is behind learns the true one only this way."""
+    for chunk in chunks(tps):
+        pending = dict.fromkeys(chunk)
+        for _ in range(ATTEMPTS_MAX):
+            proposals = {
+                tp: bumped(leadership, leadership.leader, leadership.isr, cluster.epoch)
+                for tp in pending
+                if (leadership := cluster.rows[tp].leadership) is not None
+            }
+            written = await write_leaderships(cluster, proposals)
+            for tp, (_, row) in written.done.items():
+                tell_leadership(cluster, outbox, tp, row.assignment.replicas)
+            tell_changes(outbox, "leader epoch raised", why, written.done)
+            pending = written.stale
+            if not pending:
+                break
+        else:
+            retry_later(outbox)
+        await flush(cluster, outbox)
 
 
 def decide(

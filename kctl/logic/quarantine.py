@@ -4,9 +4,8 @@ from kctl.logic import reassignment
 from kctl.logic.broker_changes import on_broker_change
 from kctl.logic.failover import load_state, schedule_quarantine_check, unreachable
 from kctl.logic.features import FEATURES, set_up_features
-from kctl.logic.partitions import trigger_online
+from kctl.logic.partitions import renew_leaderships, trigger_online
 from kctl.logic.preferred_leaders import on_zk_election
-from kctl.logic.recipients import flush, tell_leadership
 from kctl.logic.replicas import take_offline
 from kctl.logic.topics import on_partition_modifications, on_topic_change
 from kctl.messages.effects import ReadPartitions, ReadTopicConfigs
@@ -15,7 +14,7 @@ from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState
 from kctl.model.codes import Malformed
 from kctl.model.names import TopicPartition
-from kctl.model.rows import Leadership
+from kctl.model.states import PartitionState
 
 TOPICS = "/brokers/topics/"
 CONFIGS = "/config/topics/"
@@ -61,13 +60,11 @@ async def _recheck_states(cluster: ClusterState, outbox: Outbox) -> None:
         cluster.heal(path)
         outbox.tell("healed", "its znode can be used again", key=path)
         healed[tp] = None
-    for tp in healed:
-        row = cluster.rows[tp]
-        if isinstance(row.leadership, Leadership) and cluster.is_led(tp):
-            tell_leadership(cluster, outbox, tp, row.assignment.replicas)
-    await flush(cluster, outbox)
     if healed:
         why = "a quarantined state was repaired"
+        # Whoever repaired it, its version is not the one that its leader knows.
+        led = [tp for tp in healed if cluster.rows[tp].state is PartitionState.ONLINE]
+        await renew_leaderships(cluster, led, outbox, why)
         elected = await trigger_online(cluster, outbox, why)
         gone = {tp: bs for tp, bs in unreachable(cluster).items() if tp in healed}
         await take_offline(cluster, gone, outbox, why, fenced=elected)

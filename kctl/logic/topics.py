@@ -126,7 +126,7 @@ async def on_partition_modifications(
     if known.id is None and node.topic_id is not None:
         cluster.set_topic_id(topic, node.topic_id)
     added = {p: a for p, a in node.partitions.items() if p not in known.partitions}
-    lost_id = known.id is not None and node.topic_id is None and cluster.has_topic_ids
+    lost_id = known.id is not None and node.topic_id is None
     if topic in cluster.deletions:
         if added:
             outbox.tell("growth undone", "the topic is being deleted", key=topic)
@@ -151,15 +151,10 @@ async def mint_missing_topic_ids(
     candidates = list(cluster.topics if topics is None else topics)
     missing = [t for t in candidates if t in cluster.topics and cluster.topics[t].id is None]
     for chunk in chunks(missing):
-        ids = await draw_topic_ids(len(chunk))
-        for topic, topic_id in zip(chunk, ids, strict=True):
-            cluster.set_topic_id(topic, topic_id)
-        failed = await write_topics(cluster, {t: {} for t in chunk}, outbox)
-        for topic, topic_id in zip(chunk, ids, strict=True):
-            if topic in failed and topic in cluster.topics:
-                del cluster.topic_names[topic_id]
-                cluster.topics[topic].id = None
-                outbox.tell("topic id not written", failed[topic], key=topic)
+        ids = dict(zip(chunk, await draw_topic_ids(len(chunk)), strict=True))
+        failed = await write_topics(cluster, {t: {} for t in chunk}, outbox, ids)
+        for topic, reason in failed.items():
+            outbox.tell("topic id not written", reason, key=topic)
 
 
 async def draw_topic_ids(count: int) -> list[TopicId]:

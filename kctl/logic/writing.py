@@ -22,7 +22,7 @@ from kctl.messages.events import Retry
 from kctl.messages.outbox import Outbox, StartTimer, Story
 from kctl.model.cluster import ClusterState
 from kctl.model.codes import Code, Malformed
-from kctl.model.names import TopicPartition
+from kctl.model.names import TopicId, TopicPartition
 from kctl.model.rows import Assignment, Leadership, Replicas, Row
 from kctl.model.states import REPLICA_CAME_FROM, PartitionState, ReplicaState
 
@@ -190,13 +190,17 @@ async def write_topics(
     cluster: ClusterState,
     changes: Mapping[str, Mapping[int, Assignment]],
     outbox: Outbox,
+    ids: Mapping[str, TopicId] | None = None,
 ) -> dict[str, str]:
-    """Topic znodes as memory knows them, with these changes; the topics that failed, and why."""
+    """Topic znodes as memory knows them, with these changes; the topics that failed, and why.
+
+    `ids` are for topics that have none yet.
+    """
     pending: dict[str, TopicNode] = {}
     for pause, topic in paced_by(changes, lambda t: len(cluster.topics[t].partitions)):
         if pause:
             await Flush()
-        pending[topic] = compose(cluster, topic, changes[topic])
+        pending[topic] = with_id(compose(cluster, topic, changes[topic]), topic, ids)
     failed: dict[str, str] = {}
     for _ in range(ATTEMPTS_MAX):
         if not pending:
@@ -206,7 +210,7 @@ async def write_topics(
         for topic, node in pending.items():
             code = codes.get(topic, Code.UNKNOWN)
             if code is Code.OK:
-                cluster.topics[topic].zk_version = node.zk_version + 1
+                _topic_written(cluster, topic, node, node.zk_version + 1)
             elif code is Code.TOO_LARGE:
                 failed[topic] = (
                     f"the znode of topic {topic} would be larger than ZooKeeper takes; "
@@ -216,7 +220,8 @@ async def write_topics(
                 doubtful[topic] = node
             else:
                 failed[topic] = f"the znode of topic {topic} could not be written: {code.value}"
-        pending = await _reread_topics(cluster, doubtful, changes, failed) if doubtful else {}
+        again = await _reread_topics(cluster, doubtful, changes, failed) if doubtful else {}
+        pending = {topic: with_id(node, topic, ids) for topic, node in again.items()}
     if pending:
         retry_later(outbox)
     for topic in pending:
@@ -230,6 +235,12 @@ def compose(cluster: ClusterState, topic: str, change: Mapping[int, Assignment])
     partitions = {p: cluster.rows[tp].assignment for p, tp in known.partitions.items()}
     partitions.update(change)
     return TopicNode(partitions, known.id, known.zk_version)
+
+
+def with_id(node: TopicNode, topic: str, ids: Mapping[str, TopicId] | None) -> TopicNode:
+    if ids is None or node.topic_id is not None:
+        return node
+    return TopicNode(node.partitions, ids.get(topic), node.zk_version)
 
 
 async def _reread_topics(
@@ -250,12 +261,18 @@ async def _reread_topics(
         elif was_recreated(cluster, topic, seen):
             failed[topic] = f"topic {topic} was deleted and created again meanwhile"
         elif seen.partitions == node.partitions and seen.topic_id == node.topic_id:
-            cluster.topics[topic].zk_version = seen.zk_version
+            _topic_written(cluster, topic, seen, seen.zk_version)
         else:
             ours = compose(cluster, topic, changes[topic])
             partitions = {**seen.partitions, **ours.partitions}
             again[topic] = TopicNode(partitions, ours.topic_id or seen.topic_id, seen.zk_version)
     return again
+
+
+def _topic_written(cluster: ClusterState, topic: str, node: TopicNode, zk_version: int) -> None:
+    cluster.topics[topic].zk_version = zk_version
+    if cluster.topics[topic].id is None and node.topic_id is not None:
+        cluster.set_topic_id(topic, node.topic_id)
 
 
 def was_recreated(cluster: ClusterState, topic: str, seen: TopicNode) -> bool:

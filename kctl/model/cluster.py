@@ -124,8 +124,11 @@ class ClusterState:
         if broker.id not in self.shutting_down:
             self.live[broker.id] = None
         self.membership += 1
-        # What brokers answered to ApiVersions counts again once the new one has answered too.
-        self._settle_release(self._registered_release())
+        # What the others answered to ApiVersions stays true until this one answers otherwise,
+        # unless its registration says already that it is older.
+        registered = self._registered_release()
+        old = registered < ALTER_PARTITION_SINCE
+        self._settle_release(registered if old else max(self.release, registered))
 
     def remove_broker(self, broker: BrokerId) -> None:
         del self.brokers[broker]

@@ -229,10 +229,12 @@ class Safety:
                 self.targets.setdefault(tp, []).append(target)
 
     def answered(self, process: "ControllerProcess", asked: "Asked", value: AnswerValue) -> None:
-        event, current = asked.event, self.epoch_of(process) == self.ledger.epoch
-        granted = isinstance(value, ControlledShutdownDone) and current
-        if isinstance(event, ev.ControlledShutdown) and granted:
-            self.leaving[event.broker] = event.broker_epoch
+        event, cluster = asked.event, process.node.cluster
+        if isinstance(event, ev.ControlledShutdown) and isinstance(value, ControlledShutdownDone):
+            known = None if cluster is None else cluster.brokers.get(event.broker)
+            # One that the controller has not seen yet starts anew in its eyes, as in Kafka's.
+            if known is not None and known.epoch == event.broker_epoch:
+                self.leaving[event.broker] = event.broker_epoch
         answer_checks.check(self, process, asked, value)
 
     # -- requests -------------------------------------------------------------------------------

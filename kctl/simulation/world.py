@@ -112,7 +112,7 @@ class World(Surroundings):
                 host.process.resume()
         for broker in self.brokers.values():
             broker.reachable_after = 0
-            if broker.offline or self._remove_strays(broker):
+            if self._remove_strays(broker) or broker.offline:
                 broker.stop(expire_after=0)
             if not broker.up:
                 broker.start()

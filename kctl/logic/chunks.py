@@ -35,12 +35,14 @@ def paced(items: Iterable[T], size: int = CHUNK) -> Iterator[tuple[bool, tuple[T
         pause = True
 
 
-def paced_by(items: Iterable[T], size: Callable[[T], int]) -> Iterator[tuple[bool, T]]:
+def paced_by(
+    items: Iterable[T], rows_of: Callable[[T], int], size: int = CHUNK
+) -> Iterator[tuple[bool, T]]:
     """One by one, and whether to pause before each: where so many rows have gone before."""
     rows = 0
     for item in items:
-        pause = rows >= CHUNK
-        rows = size(item) + (0 if pause else rows)
+        pause = rows >= size
+        rows = rows_of(item) + (0 if pause else rows)
         yield pause, item
 
 

@@ -88,6 +88,11 @@ def run(
     set_up_logging(as_json=as_json or not sys.stderr.isatty(), debug=debug)
     try:
         code = run_loop(lambda: control(settings))
+    except OSError as error:
+        if debug:
+            raise
+        line = f"cannot start: {error}; check --listen, and where kctl.journal is written"
+        raise fail(Exit.USAGE, line) from None
     except Exception as error:
         if debug:
             raise

@@ -74,8 +74,19 @@ class Controller:
         self._mailbox = Mailbox()
         self._callers = Callers(self.put)
         self._timers = Timers(self._mailbox.put)
+        self._actor_done = asyncio.Event()
         self.journal = Journal(self._node, self.config.journal)
         await self._stack.__aenter__()
+        try:
+            await self._begin(chance)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._stack.aclose()
+            self.journal.close()
+            raise
+        return self
+
+    async def _begin(self, chance: random.Random) -> None:
         self.channels: Channels = await self._open_channels()
         self._actor = Actor(
             self._node,
@@ -91,7 +102,6 @@ class Controller:
             Collector(self._tune_gc),
         )
         self._campaign = Campaign(self.config, self._node, self._actor, chance)
-        self._actor_done = asyncio.Event()
         if isinstance(self.channels, ChannelManager):
             await self._stack.enter_async_context(
                 open_door(self.config, self.ask, lambda: self.state, self.channels)
@@ -100,7 +110,6 @@ class Controller:
         self._tasks.start_soon(self._act)
         self._tasks.start_soon(self._campaign.run)
         self._tasks.start_soon(self._measure_lag)
-        return self
 
     async def __aexit__(
         self,

@@ -17,6 +17,7 @@ from kctl.logic.replicas import (
     start_deletion,
     to_offline,
 )
+from kctl.logic.writing import retry_later
 from kctl.messages.effects import (
     Flush,
     RemovePartitionNodes,
@@ -38,6 +39,7 @@ from kctl.model.states import PartitionState, ReplicaState
 REMOVAL_ATTEMPTS_MAX = 3
 REMOVAL_RETRY_MS = 1_000
 REASSIGNMENT_IN_PROGRESS = "one of its partitions is being reassigned"
+REFUSED = "a broker refused to delete a replica"
 
 
 async def queue(cluster: ClusterState, marked: Iterable[str], outbox: Outbox) -> None:
@@ -187,7 +189,8 @@ async def on_stop_replica_responses(
         for tp in chunk:
             finish_deletion(cluster, tp, deleted[tp])
     if refused:
-        await fail_replicas(cluster, refused, outbox, "a broker refused to delete a replica")
+        await fail_replicas(cluster, refused, outbox, REFUSED)
+        retry_later(outbox)
     else:
         await resume_deletions(cluster, outbox)
 
@@ -211,6 +214,15 @@ async def fail_replicas(
     for tp in failed:
         _hold(cluster, tp.topic, why, outbox)
     await resume_deletions(cluster, outbox)
+
+
+async def try_refused_again(cluster: ClusterState, outbox: Outbox) -> None:
+    """A broker that refused once may have had its reasons; nothing else would ask it again."""
+    refused = [t for t, deletion in cluster.deletions.items() if deletion.ineligible == REFUSED]
+    for topic in refused:
+        lift_hold(cluster, topic)
+    if refused:
+        await resume_deletions(cluster, outbox)
 
 
 async def resume_on_brokers(cluster: ClusterState, ids: Iterable[BrokerId], outbox: Outbox) -> None:

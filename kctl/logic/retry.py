@@ -4,7 +4,7 @@ What is left to do is found in the rows, not remembered: partitions without a le
 service on brokers that are gone, reassignments that are not through.
 """
 
-from kctl.logic import reassignment
+from kctl.logic import deletion, reassignment
 from kctl.logic.partitions import trigger_online
 from kctl.logic.replicas import CAN_GO_OFFLINE, take_offline
 from kctl.messages.outbox import Outbox
@@ -19,6 +19,7 @@ async def on_retry(cluster: ClusterState, outbox: Outbox) -> None:
     elected = await trigger_online(cluster, outbox, WHY)
     await take_offline(cluster, _left_in_service(cluster), outbox, WHY, fenced=elected)
     await reassignment.advance(cluster, list(cluster.reassigning), outbox)
+    await deletion.try_refused_again(cluster, outbox)
 
 
 def _left_in_service(cluster: ClusterState) -> dict[TopicPartition, Replicas]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from kctl.logic.chunks import paced_by
+from kctl.logic.chunks import SMALL, paced_by
 from kctl.messages.effects import (
     Flush,
     ReadPartitions,
@@ -75,6 +75,8 @@ async def write_leaderships(
             result.failed[tp] = f"{WRITTEN_BY_A_NEWER_ONE} {current.controller_epoch}"
     if not allowed:
         return result
+    if len(allowed) > SMALL:
+        await Flush()  # deciding on so many took its time
     codes = await WritePartitions(allowed)
     doubtful: dict[TopicPartition, Code] = {}
     for tp, proposal in allowed.items():
@@ -87,6 +89,8 @@ async def write_leaderships(
             result.failed[tp] = f"the state znode could not be written: {code.value}"
     if doubtful:
         await _read_back(cluster, result, proposals, doubtful)
+    if len(allowed) > SMALL:
+        await Flush()
     return result
 
 

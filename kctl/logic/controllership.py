@@ -10,10 +10,14 @@ from kctl.messages.effects import (
     ReleaseControllership,
     UnregisterController,
 )
+from kctl.messages.events import Reelect
 from kctl.messages.outbox import CancelTimers, Gathered, Outbox
 from kctl.messages.requests import DisconnectAll
 from kctl.model.cluster import ClusterState, Node
 from kctl.model.codes import Code
+
+LOST_RACE = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE)
+"""How a claim is answered when somebody else has claimed since we looked."""
 
 
 async def elect(node: Node, outbox: Outbox) -> ClusterState | None:
@@ -38,6 +42,9 @@ async def elect(node: Node, outbox: Outbox) -> ClusterState | None:
         if not won:
             node.active_id = None if held is None else held.broker_id
             outbox.tell("election lost", f"the claim was answered: {code.value}")
+            if code in LOST_RACE and held is not None and _may_take(node, held):
+                # A broker was quicker, as it may be whenever an office is free.
+                outbox.events.append(Reelect())
             return None
     node.active_id = node.settings.controller_id
     node.cluster = ClusterState(node.settings, epoch, seen.epoch_zk_version + 1)

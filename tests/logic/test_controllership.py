@@ -178,6 +178,45 @@ def test_a_standby_takes_note_and_does_not_stand(world: MakeWorld) -> None:
 
 
 @pytest.mark.handles("ControllerChange")
+@pytest.mark.parity(74)
+@pytest.mark.parametrize("kctl", [False, True])
+def test_a_standby_with_takeover_does_not_leave_it_to_a_broker(
+    world: MakeWorld, kctl: bool
+) -> None:
+    """The controller died while the standby was cut off: all that it sees is a new one."""
+    one = world("t-0: 1*,2", elected=False, takeover=True)
+    one.zk.controller = foreign_controller(3, kctl=kctl)
+    one.run(ev.ControllerChange())
+    assert (one.node.cluster is None) is kctl
+
+
+@attrs.define
+class QuickerBroker(MemoryZooKeeper):
+    """A broker claims the free office between our look and our claim."""
+
+    quicker: bool = True
+
+    def perform(self, effect: ef.Effect[object]) -> object:
+        if isinstance(effect, ef.ClaimControllership) and self.quicker:
+            self.quicker = False
+            self.controller = foreign_controller(2)
+            self.epoch += 1
+            self.epoch_zk_version += 1
+        return super().perform(effect)
+
+
+@pytest.mark.handles("Reelect")
+@pytest.mark.parity(74)
+@pytest.mark.parametrize("takeover", [False, True])
+def test_a_standby_that_lost_the_race_against_a_broker(takeover: bool) -> None:
+    one = World.over(QuickerBroker(epoch=6, epoch_zk_version=6), takeover=takeover)
+    one.run(ev.Reelect())
+    assert one.told("election lost") == ["the claim was answered: bad version"]
+    assert one.node.active_id == (CONTROLLER if takeover else 2)
+    assert one.zk.epoch == (8 if takeover else 7)
+
+
+@pytest.mark.handles("ControllerChange")
 @pytest.mark.parity(7)
 def test_held_but_not_active_is_a_state_that_ends(world: MakeWorld) -> None:
     """Fenced by an epoch that somebody raised, with `/controller` still ours: nobody else can

@@ -74,7 +74,11 @@ class ControllerAccess:
         time only when it begins to wait for the brokers.
         """
         try:
-            async with asyncio.timeout(max(timeout_ms / 1000, self.limits.ask_s)):
+            async with asyncio.timeout(max(self.patience_s(timeout_ms), self.limits.ask_s)):
                 return await self.ask(event_for)
         except TimeoutError:
             return Refused(ApiError(KafkaError.REQUEST_TIMED_OUT, "the controller is busy"))
+
+    def patience_s(self, timeout_ms: int) -> float:
+        """What a request allows, within reason."""
+        return min(timeout_ms / 1000, self.limits.wait_s)

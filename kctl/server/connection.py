@@ -1,8 +1,8 @@
 """One client connection: requests in, answers out, in the order of the requests.
 
-Like Kafka, one request of a connection is worked on at a time. The next one is read meanwhile, so
-that a client that goes away is noticed; after it nothing more is read until the first is answered,
-and the client's own buffers fill up.
+Like Kafka, one request of a connection is worked on at a time; what the client sends meanwhile fills
+a small buffer here and then its own. A client that goes away is noticed at once, and nothing more is
+done for it: its request may wait for brokers.
 """
 
 import asyncio
@@ -31,7 +31,9 @@ class Connection:
     _listener: str
     _limits: Limits
     _authentication: Authentication | None
-    _ahead: asyncio.Task[bytes | None] | None = None
+    _working: asyncio.Task[None] | None = None
+    """The task that serves this connection, while a request is worked on."""
+    _left: bool = False
 
     async def serve(self) -> None:
         """Until one side has enough of it."""
@@ -44,13 +46,24 @@ class Connection:
         finally:
             await self._end()
 
+    def client_left(self) -> None:
+        """Nothing more comes from the client, and nobody waits for an answer."""
+        if self._working is not None:
+            self._left = True
+            self._working.cancel()
+
     async def _serve(self) -> None:
         patience = self._limits.first_frame_s
         while True:
-            frame = await self._next(patience)
-            if frame is None:
+            try:
+                async with asyncio.timeout(patience):
+                    size = await self._frames.length()
+            except TimeoutError:
+                return
+            if size is None:
                 return
             patience = self._limits.idle_s
+            frame = await self._frames.body(size)
             try:
                 answer = await self._worked_on(frame)
             finally:
@@ -60,41 +73,19 @@ class Connection:
             if self._authentication is not None and self._authentication.failed:
                 return
 
-    async def _next(self, patience: float) -> bytes | None:
-        """The next request; None at the end, or when nothing came for too long."""
-        reading, self._ahead = self._ahead or self._read(), None
-        try:
-            done, _ = await asyncio.wait({reading}, timeout=patience)
-        except asyncio.CancelledError:
-            reading.cancel()
-            raise
-        if not done:
-            reading.cancel()
-            return None
-        return reading.result()
-
     async def _worked_on(self, frame: bytes) -> bytes | None:
-        loop = asyncio.get_running_loop()
-        working = loop.create_task(self._answer(frame))
-        self._ahead = self._read()
+        task = asyncio.current_task()
+        assert task is not None
+        self._working = task
         try:
-            await asyncio.wait({working, self._ahead}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done() and self._is_gone(self._ahead):
-                raise Gone("the client went away before it was answered")
-            return await working
+            return await self._answer(frame)
+        except asyncio.CancelledError:
+            if not self._left:
+                raise
+            task.uncancel()
+            raise Gone("the client went away before it was answered") from None
         finally:
-            working.cancel()
-
-    def _read(self) -> asyncio.Task[bytes | None]:
-        return asyncio.get_running_loop().create_task(self._frames.read())
-
-    @staticmethod
-    def _is_gone(reading: asyncio.Task[bytes | None]) -> bool:
-        """A next request that is no good is for later: the one before it is answered first."""
-        problem = reading.exception()
-        if problem is not None:
-            return not isinstance(problem, Unacceptable) or isinstance(problem, Gone)
-        return reading.result() is None
+            self._working = None
 
     async def _answer(self, frame: bytes) -> bytes | None:
         authentication = self._authentication
@@ -117,11 +108,6 @@ class Connection:
         self._pin.close()
         self._writer.close()
         try:
-            if self._ahead is not None:
-                self._ahead.cancel()
-                (outcome,) = await asyncio.gather(self._ahead, return_exceptions=True)
-                if isinstance(outcome, bytes):
-                    self._frames.done_with(outcome)
             async with asyncio.timeout(CLOSE_S):
                 await self._writer.wait_closed()
         except (OSError, TimeoutError):

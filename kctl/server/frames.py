@@ -62,8 +62,8 @@ class FrameReader:
         self.introduced = False
         """Set when the peer has said who it is; from then on large frames are taken."""
 
-    async def read(self) -> bytes | None:
-        """The next frame without its length; None at the end. Give its size back when done."""
+    async def length(self) -> int | None:
+        """Of the next frame, if it is one that is taken; None at the end."""
         try:
             (size,) = _INT.unpack(await self._reader.readexactly(4))
         except asyncio.IncompleteReadError as end:
@@ -74,8 +74,12 @@ class FrameReader:
         bound = limits.frame_bytes_max if self.introduced else limits.first_frame_bytes_max
         if not FRAME_BYTES_MIN <= size <= bound:
             raise Unacceptable(f"frame of {size} bytes, {FRAME_BYTES_MIN} to {bound} are taken")
+        return int(size)
+
+    async def body(self, size: int) -> bytes:
+        """What follows; say when you are done with it."""
         try:
-            async with asyncio.timeout(limits.frame_s):
+            async with asyncio.timeout(self._limits.frame_s):
                 await self._large_frames.take(size)
                 try:
                     return await self._reader.readexactly(size)

@@ -26,6 +26,8 @@ class Limits:
     handshake_s: float = 10.0
     ask_s: float = 30.0
     """For the controller itself to answer, unless the request allows more."""
+    wait_s: float = 600.0
+    """For the controller and for the brokers, however much a request allows."""
     connect_s: float = 5.0
     """For a connection to a broker."""
     relay_s: float = 60.0

@@ -164,7 +164,7 @@ class Scram:
         binding, _authorization_id, bare = message.split(",", 2)
         if binding != "n":
             raise Failed
-        fields = _fields(bare)
+        fields = _fields(bare, "n", "r")
         user = fields["n"].replace("=2C", ",").replace("=3D", "=")
         self._credential = await self._look_up(user, self._mechanism)
         if self._credential is None or not fields["r"]:
@@ -177,7 +177,7 @@ class Scram:
 
     def _final(self, message: str) -> bytes:
         without_proof, _, proof_text = message.rpartition(",p=")
-        fields = _fields(without_proof)
+        fields = _fields(without_proof, "c", "r")
         if fields["r"] != self._nonce or fields["c"] != "biws":
             raise Failed
         assert self._credential is not None
@@ -198,13 +198,8 @@ class Scram:
         return b"v=" + base64.b64encode(verifier)
 
 
-def _fields(text: str) -> dict[str, str]:
-    fields = {}
-    for part in text.split(","):
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise Failed
-        fields[name] = value
-    if not {"r"} <= fields.keys() or not ({"n"} <= fields.keys() or {"c"} <= fields.keys()):
+def _fields(text: str, *needed: str) -> dict[str, str]:
+    fields = dict(part.partition("=")[::2] for part in text.split(","))
+    if not fields.keys() >= {*needed}:
         raise Failed
     return fields

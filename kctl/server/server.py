@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl as tls
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -151,15 +151,14 @@ class Server:
     async def _serve(self, listener: Listener, sock: socket.socket) -> None:
         self._accepted.discard(sock)
         try:
-            streams = await self._streams(listener, sock)
+            protocol, writer = await self._streams(listener, sock)
         except (OSError, TimeoutError) as problem:
             log.debug("no handshake", listener=listener.name, problem=repr(problem))
             sock.close()
             return
-        reader, writer = streams
         credentials = listener.credentials
         connection = Connection(
-            FrameReader(reader, self._limits, self._large_frames),
+            FrameReader(protocol.reader, self._limits, self._large_frames),
             writer,
             self._router,
             Pin(self._relay, listener.name),
@@ -167,6 +166,7 @@ class Server:
             self._limits,
             None if credentials is None else Authentication(credentials),
         )
+        protocol.on_end = connection.client_left
         try:
             await connection.serve()
         except Exception as error:
@@ -175,21 +175,41 @@ class Server:
 
     async def _streams(
         self, listener: Listener, sock: socket.socket
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    ) -> tuple["ClientProtocol", asyncio.StreamWriter]:
         """Counted before the handshake: one that never ends takes a place, too."""
         loop = asyncio.get_running_loop()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        reader = asyncio.StreamReader(loop=loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        protocol = ClientProtocol(asyncio.StreamReader(loop=loop), loop)
         transport, _ = await loop.connect_accepted_socket(
             lambda: protocol,
             sock,
             ssl=listener.ssl,
             ssl_handshake_timeout=self._limits.handshake_s if listener.ssl else None,
         )
-        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+        return protocol, asyncio.StreamWriter(transport, protocol, protocol.reader, loop)
+
+
+class ClientProtocol(asyncio.StreamReaderProtocol):
+    """Streams that also say when the other side is gone, without anybody reading."""
+
+    def __init__(self, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(reader, loop=loop)
+        self.reader = reader
+        self.on_end: Callable[[], None] = _nobody_cares
+
+    def eof_received(self) -> bool | None:
+        self.on_end()
+        return super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.on_end()
+        super().connection_lost(exc)
+
+
+def _nobody_cares() -> None:
+    pass
 
 
 async def _bind(listener: Listener) -> socket.socket:

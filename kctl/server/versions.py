@@ -103,7 +103,10 @@ class BrokerVersions:
             del self._failed[gone]
         for key, broker in brokers.items():
             self._ask(key, broker, listener)
-        asking = [task for key, task in self._asking.items() if key in brokers]
+        # One that has failed to answer is asked again, but nobody is kept waiting for it.
+        asking = [
+            task for key, task in self._asking.items() if key in brokers and key not in self._failed
+        ]
         if asking:
             await asyncio.wait(asking, timeout=self._relay.limits.versions_s)
         return [self._known[key] for key in brokers if key in self._known]

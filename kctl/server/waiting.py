@@ -38,7 +38,7 @@ async def not_known_in_time(
     if timeout_ms <= 0 or not wanted:
         return wanted
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout_ms / 1000
+    deadline = loop.time() + access.patience_s(timeout_ms)
     pause = PAUSE_MIN_S
     unready = list(wanted)
     while (state := access.view()) is not None:

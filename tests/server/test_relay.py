@@ -407,8 +407,9 @@ async def test_a_broker_that_does_not_say_is_left_out() -> None:
     async with brokers(2) as fakes, office(brokers=fakes, limits=limits) as one:
         fakes[1].silent = True
         fakes[2].versions = {**BROKER_VERSIONS, 1: (0, 16)}
-        found = ranges(await one.ask(ApiVersionsRequest("test", "1.0"), 3))
-        assert found[1] == (0, 16)
+        for _ in range(3):
+            found = ranges(await one.ask(ApiVersionsRequest("test", "1.0"), 3))
+            assert found[1] == (0, 16)
 
 
 async def test_while_no_broker_can_be_asked_the_oldest_counts() -> None:

@@ -132,7 +132,17 @@ async def test_plain() -> None:
 
 @pytest.mark.parametrize(
     "token",
-    [b"", b"n,,", b"n,,n=alice", b"y,,n=alice,r=x", b"n,,n=bob,r=x", b"n,,r=x,r=y", b"\xff"],
+    [
+        b"",
+        b"n,,",
+        b"n,,n=alice",
+        b"n,,c=biws,r=x",
+        b"n,,n=alice,r=",
+        b"y,,n=alice,r=x",
+        b"n,,n=bob,r=x",
+        b"n,,r=x,r=y",
+        b"\xff",
+    ],
 )
 async def test_scram_messages_that_make_no_sense(token: bytes) -> None:
     async with office(listeners=(guarded(),)) as one:

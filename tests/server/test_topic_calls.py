@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from kctl.messages.events import CreatePartitions, CreateTopics
+from kctl.messages.events import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    ListPartitionReassignments,
+)
 from kctl.model.codes import KafkaError
 from kctl.model.names import TopicPartition, topic_id_to_bytes
 from kctl.wire.admin import (
@@ -159,6 +164,13 @@ async def test_brokers_that_do_not_answer_in_time() -> None:
         assert "t" in one.world.zk.topics
 
 
+async def test_nobody_waits_for_ever_however_much_time_is_allowed() -> None:
+    async with office(others=BROKERS, limits={"wait_s": 0.02}) as one:
+        one.told.holding = True
+        answer = await one.ask(create(CreatableTopic("t", 1, 1), timeout_ms=INT_MAX), 7)
+        assert [r.error_code for r in answer.topics] == [KafkaError.REQUEST_TIMED_OUT]
+
+
 async def test_a_topic_without_a_live_replica_is_not_there_in_time() -> None:
     async with office(others=BROKERS) as one:
         alone = CreatableTopic("t", -1, -1, (CreatableReplicaAssignment(0, (9,)),))
@@ -306,6 +318,14 @@ async def test_topics_are_deleted_by_name(version: int) -> None:
         assert one.told.asked == [(TopicPartition("t", 0),)]
         one.world.settle()
         assert set(one.world.zk.topics) == {"u"}
+
+
+async def test_the_brokers_are_waited_for_when_all_of_them_have_been_told() -> None:
+    """The core answers while it still tells them; an event behind that one says when it is done."""
+    async with office("t-0: 1*,2") as one:
+        await one.ask(delete(6, "t"), 6)
+        assert [type(event) for event in one.events] == [DeleteTopics, ListPartitionReassignments]
+        one.world.settle()
 
 
 async def test_topics_are_deleted_by_id() -> None:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from kctl.simulation.controllers import ControllerProcess
     from kctl.simulation.safety import Safety
 
+UNSEEN = 1 << 60
+"""A zxid that nobody has read up to."""
+
 
 class Durability:
     def __init__(self, safety: "Safety") -> None:
@@ -47,7 +50,11 @@ class Durability:
                 self._excuse(tp)
                 continue
             if broker in state.isr:
-                self._tainted.setdefault(tp, {})[broker] = self._safety.ledger.zxid
+                # Of a failed log dir no registration tells, only the broker's answers will.
+                since = (
+                    UNSEEN if self._safety.world.brokers[broker].up else self._safety.ledger.zxid
+                )
+                self._tainted.setdefault(tp, {})[broker] = since
             if not self._survivors(tp, state):
                 self._excuse(tp)
 
@@ -63,6 +70,11 @@ class Durability:
         log = None if model is None else model.logs.get(tp)
         kept = {number for _, number in log.records} if log is not None else set()
         return [number for number in acked if number not in kept]
+
+    def _restarted(self, broker: BrokerId, tainted: dict[BrokerId, int]) -> bool:
+        """It is registered, but not for as long as the lost log is lost."""
+        registered = self._safety.ledger.registered.get(broker, -1)
+        return registered >= min(tainted.values())
 
     def _excuse(self, tp: TopicPartition) -> None:
         if self._acked.pop(tp, None):
@@ -85,14 +97,25 @@ class Durability:
                 del tainted[broker]
             if not tainted:
                 self._tainted.pop(tp, None)
-            elif all(seen <= tainted.get(b, -1) for b in new.isr):
-                self._excuse(tp)  # who decided this could not know of the loss
+            elif all(seen <= tainted.get(b, -1) for b in new.isr) or (
+                old is not None
+                and all(b in tainted for b in new.isr)
+                and all(self._restarted(b, tainted) for b in old.isr if b not in new.isr)
+            ):
+                # Who decided this could not know of the loss, or all came back at once and any of
+                # them could have been the one that lost it.
+                self._excuse(tp)
             if old is not None and new.leader not in {old.leader, NO_LEADER}:
                 if new.leader not in old.isr:
                     self._excuse(tp)  # unclean: S6 says whether that was right
-                elif new.leader not in tainted:
-                    # One that lost its log just now is not believed in for long: its epoch differs.
+                elif new.leader not in tainted and self._has_log(tp, new.leader):
+                    # One that lost its log just now is not believed in for long: its epoch differs,
+                    # or it answers that its log dir failed.
                     self._check_leader(tp, new)
+
+    def _has_log(self, tp: TopicPartition, broker: BrokerId) -> bool:
+        model = self._safety.world.brokers.get(broker)
+        return model is not None and tp in model.logs
 
     def _check_leader(self, tp: TopicPartition, state: State) -> None:
         safety = self._safety

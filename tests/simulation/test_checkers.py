@@ -205,6 +205,7 @@ def acknowledge(history: History, brokers: Sequence[int]) -> None:
 
 def test_s8_a_leader_without_an_acknowledged_record(history: History) -> None:
     acknowledge(history, [1])
+    history.world.brokers[2].logs[T0] = ReplicaLog(TOPIC_ID)
     history.kill(1)
     with violated("S8"):
         history.put_state(2, [2], 1)

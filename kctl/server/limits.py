@@ -37,3 +37,5 @@ class Limits:
     partitions_per_topic_max: int = 200_000
     """No topic's znode could hold more; looked at before any of them is placed."""
     partitions_per_request_max: int = 1_000_000
+    topics_per_request_max: int = 10_000
+    """Made or grown by one request."""

@@ -53,11 +53,12 @@ def _results(answer: AnswerValue, asked: Sequence[CreatedTopic]) -> tuple[Create
 
 
 class _Allowance:
-    """How many partitions a request may still make: they are counted before any is placed."""
+    """How much a request may still make: counted before any partition is placed."""
 
     def __init__(self, limits: Limits) -> None:
         self._of_topic = limits.partitions_per_topic_max
         self._left = limits.partitions_per_request_max
+        self._topics = limits.topics_per_request_max
 
     def refuse(self, count: int) -> ApiError | None:
         if count > self._of_topic:
@@ -65,11 +66,10 @@ class _Allowance:
                 KafkaError.INVALID_PARTITIONS,
                 f"{count} partitions: a topic cannot have more than {self._of_topic}",
             )
-        if count > self._left:
-            return ApiError(
-                KafkaError.INVALID_REQUEST, "too many partitions for one request; send several"
-            )
+        if count > self._left or not self._topics:
+            return ApiError(KafkaError.INVALID_REQUEST, "too much for one request; send several")
         self._left -= max(0, count)
+        self._topics -= 1
         return None
 
 

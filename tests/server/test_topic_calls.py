@@ -224,6 +224,15 @@ async def test_counts_that_nothing_could_hold_are_refused_before_anything_is_pla
         assert [t.name for t in event.topics] == ["large"]
 
 
+async def test_more_topics_than_one_request_may_make() -> None:
+    async with office(others=BROKERS, limits={"topics_per_request_max": 2}) as one:
+        answer = await one.ask(create(*(CreatableTopic(f"t{n}", 1, 1) for n in range(4))), 7)
+        assert [r.error_code for r in answer.topics] == [0, 0, *[KafkaError.INVALID_REQUEST] * 2]
+        assert set(one.world.zk.topics) == {"t0", "t1"}
+        grown = await one.ask(grow(*(CreatePartitionsTopic(f"t{n}", 2, None) for n in range(3))), 3)
+        assert [r.error_code for r in grown.results] == [0, 0, KafkaError.INVALID_REQUEST]
+
+
 async def test_a_busy_controller_is_not_waited_for_without_end() -> None:
     async def never(_event_for: object) -> None:
         await asyncio.Event().wait()

@@ -14,15 +14,14 @@ import argparse
 import gc
 import json
 import platform
-import resource
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from types import CoroutineType
 from typing import Any
 
 import attrs
 
+from bench.memory import deep_size, resident_bytes
 from kctl.logic.dispatch import handle
 from kctl.messages import effects as ef
 from kctl.messages import events as ev
@@ -398,34 +397,7 @@ def place(procedure: object) -> str:
     return f"{frame.f_code.co_name}:{frame.f_lineno}"
 
 
-# -- memory ----------------------------------------------------------------------------------
-
-
-def resident_bytes() -> int:
-    with open("/proc/self/statm") as statm:  # noqa: PTH123 a pseudo file
-        return int(statm.read().split()[1]) * resource.getpagesize()
-
-
-def deep_size(root: ClusterState) -> int:
-    seen: set[int] = set()
-    total = 0
-    stack: list[object] = [root]
-    while stack:
-        value = stack.pop()
-        if id(value) in seen or isinstance(value, type):
-            continue
-        seen.add(id(value))
-        total += sys.getsizeof(value)
-        if isinstance(value, Mapping):
-            stack += value.keys()
-            stack += value.values()
-        elif isinstance(value, tuple):
-            stack += value
-        elif hasattr(value, "__struct_fields__"):
-            stack += (getattr(value, name) for name in value.__struct_fields__)
-        elif attrs.has(kind := type(value)):
-            stack += (getattr(value, f.name) for f in attrs.fields(kind))
-    return total
+# -- the machine ----------------------------------------------------------------------------
 
 
 def machine_speed_us() -> float:

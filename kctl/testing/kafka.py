@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -19,23 +18,18 @@ from pathlib import Path
 from typing import Final, Self
 
 from kctl.zookeeper.embedded import HOST, free_ports
-from kctl.zookeeper.jars import ServerUnavailable, fetched_jars, find_java
+from kctl.zookeeper.jars import (
+    ServerUnavailable,
+    dying_with_parent,
+    fetched_jars,
+    find_java,
+)
 
 DEFAULT_VERSION: Final = "3.9.1"
 VERSIONS: Final = ("3.9.1", "2.8.2", "2.4.1")
 READY_BOUND_S: Final = 90.0
 STOP_BOUND_S: Final = 60.0
 SESSION_TIMEOUT_MS: Final = 6_000
-
-# Runs between fork and java: the kernel kills the broker when the process that started it is gone.
-_DIE_WITH_PARENT: Final = """\
-import ctypes, os, sys
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
-    if os.getppid() != int(sys.argv[1]):
-        sys.exit("the parent is gone already")
-os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 _LOG4J: Final = """\
 log4j.rootLogger=INFO, OUT
@@ -130,7 +124,7 @@ class KafkaBroker:
             "kafka.Kafka",
             str(properties),
         ]
-        launcher = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
+        launcher = dying_with_parent(command)
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 launcher,

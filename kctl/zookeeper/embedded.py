@@ -8,12 +8,10 @@ that is killed. ::
 """
 
 import asyncio
-import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -21,22 +19,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from kctl.zookeeper.jars import DEFAULT_VERSION, ServerUnavailable, class_path, find_java
+from kctl.zookeeper.jars import (
+    DEFAULT_VERSION,
+    ServerUnavailable,
+    class_path,
+    dying_with_parent,
+    find_java,
+)
 
 HOST: Final = "127.0.0.1"
 READY_BOUND_S: Final = 60.0
 STOP_BOUND_S: Final = 10.0
 START_ATTEMPTS_MAX: Final = 3
-
-# Runs between fork and java: the kernel kills the server when the thread that started it is gone.
-_DIE_WITH_PARENT: Final = """\
-import ctypes, os, sys
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
-    if os.getppid() != int(sys.argv[1]):
-        sys.exit("the parent is gone already")
-os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 _LOGBACK: Final = """\
 <configuration>
@@ -166,7 +160,7 @@ class EmbeddedZooKeeper:
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             str(self._folder / "zoo.cfg"),
         ]
-        launcher = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *java]
+        launcher = dying_with_parent(java)
         with (self._folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own command line
                 launcher,

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,8 +34,24 @@ _POM: Final = """\
 _DEPENDENCY: Final = "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
 
 
+# Runs between fork and java: the kernel kills the server when the thread that started it is gone.
+_DIE_WITH_PARENT: Final = """\
+import ctypes, os, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
+    if os.getppid() != int(sys.argv[1]):
+        sys.exit("the parent is gone already")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
 class ServerUnavailable(Exception):
     """The embedded server cannot be started here; the message says what to do."""
+
+
+def dying_with_parent(command: Sequence[str]) -> list[str]:
+    """The command line for a child that the kernel ends with the thread that starts it."""
+    return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
 
 
 def find_java() -> Path:

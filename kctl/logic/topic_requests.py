@@ -6,9 +6,11 @@ sent.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
 
 from kctl.logic import deletion
+from kctl.logic.chunks import CHUNK
 from kctl.logic.partitions import initialize_partitions
 from kctl.logic.placement import PartialRacks, assign_replicas
 from kctl.logic.topic_configs import invalid_config
@@ -18,6 +20,7 @@ from kctl.messages.answers import OK, ApiError, CreatedTopic, TopicResults
 from kctl.messages.effects import (
     CreateTopicNodes,
     Draw,
+    Flush,
     ListDeletions,
     MarkForDeletion,
     ReadTopics,
@@ -52,28 +55,37 @@ async def on_create_topics(cluster: ClusterState, event: CreateTopics, outbox: O
     results: dict[str, CreatedTopic] = {}
     accepted: dict[str, tuple[NewTopic, dict[int, Replicas]]] = {}
     marked = dict.fromkeys(await ListDeletions())
-    names = [t.name for t in event.topics]
-    for topic in event.topics:
-        if names.count(topic.name) > 1:
+    names = Counter(t.name for t in event.topics)
+    taken = dict.fromkeys(map(folded, cluster.topics))
+    for number, topic in enumerate(event.topics, 1):
+        if number % CHUNK == 0:
+            await Flush()
+        if names[topic.name] > 1:
             error = ApiError(KafkaError.INVALID_REQUEST, f"{topic.name} is named twice")
             results[topic.name] = CreatedTopic(topic.name, error)
             continue
-        outcome = await _plan(cluster, topic, marked, accepted)
+        outcome = await _plan(cluster, topic, marked, taken)
         if isinstance(outcome, ApiError):
             results[topic.name] = CreatedTopic(topic.name, outcome)
         else:
             accepted[topic.name] = (topic, outcome)
+            taken[folded(topic.name)] = None
     if event.validate_only:
         for name, (_, assignment) in accepted.items():
             results[name] = _created(name, None, assignment)
     elif accepted:
         results.update(await _create(cluster, accepted, outbox))
-    answered = tuple(results[name] for name in dict.fromkeys(names))
+    answered = tuple(results[name] for name in names)
     outbox.answer(event.caller, TopicResults(answered))
 
 
+def folded(name: str) -> str:
+    """Names that differ only in . and _ would be one in the names of metrics."""
+    return name.replace(".", "_")
+
+
 async def _plan(
-    cluster: ClusterState, topic: NewTopic, marked: Mapping[str, None], accepted: Iterable[str]
+    cluster: ClusterState, topic: NewTopic, marked: Mapping[str, None], taken: Container[str]
 ) -> dict[int, Replicas] | ApiError:
     """Kafka's checks in Kafka's order; the assignment if all of them pass."""
     name = topic.name
@@ -89,7 +101,7 @@ async def _plan(
     assignment = manual_assignment(cluster, manual) if manual else await _place(cluster, topic)
     if isinstance(assignment, ApiError) and not manual:
         return assignment
-    error = _bad_name(cluster, name, marked, accepted)
+    error = _bad_name(cluster, name, marked, taken)
     if error is not None:
         return error
     if isinstance(assignment, ApiError):
@@ -165,7 +177,7 @@ def _assign(
 
 
 def _bad_name(
-    cluster: ClusterState, name: str, marked: Mapping[str, None], accepted: Iterable[str]
+    cluster: ClusterState, name: str, marked: Mapping[str, None], taken: Container[str]
 ) -> ApiError | None:
     if name in ("", ".", "..") or len(name) > NAME_MAX or not NAME.fullmatch(name):
         return ApiError(
@@ -176,8 +188,7 @@ def _bad_name(
         return ApiError(
             KafkaError.TOPIC_ALREADY_EXISTS, f"topic {name} exists, or is being deleted"
         )
-    folded = name.replace(".", "_")
-    if any(other.replace(".", "_") == folded for other in (*accepted, *cluster.topics)):
+    if folded(name) in taken:
         return ApiError(
             KafkaError.INVALID_TOPIC_EXCEPTION,
             f"topic {name} collides with one that differs only in . and _",
@@ -255,9 +266,11 @@ async def on_create_partitions(
 ) -> None:
     results: dict[str, CreatedTopic] = {}
     planned: dict[str, dict[int, Replicas]] = {}
-    names = [t.name for t in event.topics]
-    for topic in event.topics:
-        if names.count(topic.name) > 1:
+    names = Counter(t.name for t in event.topics)
+    for number, topic in enumerate(event.topics, 1):
+        if number % CHUNK == 0:
+            await Flush()
+        if names[topic.name] > 1:
             outcome: dict[int, Replicas] | ApiError = ApiError(
                 KafkaError.INVALID_REQUEST, f"{topic.name} is named twice"
             )
@@ -272,7 +285,7 @@ async def on_create_partitions(
         for name, reason in (await _grow(cluster, planned, outbox)).items():
             error = ApiError(KafkaError.INVALID_PARTITIONS, reason)
             results[name] = CreatedTopic(name, error)
-    answered = tuple(results[name] for name in dict.fromkeys(names))
+    answered = tuple(results[name] for name in names)
     outbox.answer(event.caller, TopicResults(answered))
 
 

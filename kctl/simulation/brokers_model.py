@@ -187,7 +187,9 @@ class ModelBroker:
     def _update_metadata(self, request: UpdateMetadataRequest) -> Response:
         self.live = {b.id: None for b in request.live_brokers}
         for topic, topic_id in request.topic_ids.items():
-            if topic_id is not None:
+            if topic_id is None or topic in request.deleted:
+                self.topic_ids.pop(topic, None)
+            else:
                 self.topic_ids[topic] = topic_id
         for tp, row in request.rows.items():
             if tp.topic in request.deleted:

@@ -191,7 +191,7 @@ class ControllerProcess:
         self._session_lost = False
         self.client.on_expired = self._expired
         self._office = Office(
-            self.client, self.host.settings, self.accept, self.gate, lambda: world.now
+            self.client, self.node.settings, self.accept, self.gate, lambda: world.now
         )
         world.note(self.name, f"opens session {self.client.session_id}", "*")
         world.safety.opened(self, self.client.session_id)
@@ -317,6 +317,8 @@ class ControllerProcess:
         for event in outbox.events:
             self.accept(event)
         for story in outbox.stories:
+            if story.what == "quarantined":
+                self.world.quarantined[story.key or ""] = None
             self.world.note(self.name, f"{story.what}: {story.why}", story.key or "")
         self._deliver(outbox.answers)
         outbox.dispatches.clear()

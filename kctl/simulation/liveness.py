@@ -61,7 +61,9 @@ def settled(world: "World") -> Iterator[tuple[TopicPartition, Assigned, State | 
             continue
         for partition, assigned in record.partitions.items():
             tp = TopicPartition(topic, partition)
-            yield tp, assigned, ledger.states.get(tp)
+            path = f"/brokers/topics/{topic}/partitions/{partition}/state"
+            if path not in world.edited or path in world.quarantined:
+                yield tp, assigned, ledger.states.get(tp)
 
 
 def up(world: "World", broker: BrokerId, tp: TopicPartition) -> bool:
@@ -166,8 +168,18 @@ def leaders_preferred(world: "World") -> Iterator[Problem]:
     for broker, members in groups.items():
         wrong = [(tp, state) for tp, state in members if state.leader != broker]
         could = [tp for tp, state in wrong if up(world, broker, tp) and broker in state.isr]
-        if could and len(wrong) > 0.1 * len(members):
+        if could and len(could) > 0.1 * preferred_by(world.safety.ledger, broker):
             yield Problem("L9", f"{broker} should lead {could[0]}", (str(could[0]),))
+
+
+def preferred_by(ledger: Ledger, broker: BrokerId) -> int:
+    """How many partitions this broker should lead."""
+    return sum(
+        assigned.replicas[0] == broker
+        for topic, record in ledger.topics.items()
+        if topic not in ledger.marked
+        for assigned in (record.partitions or {}).values()
+    )
 
 
 # -- L3 ------------------------------------------------------------------------------------------

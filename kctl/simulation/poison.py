@@ -53,6 +53,8 @@ def spoil(world: Surroundings, admin: Administrators, kind: str) -> None:
     if world.ensemble.try_commit(admin.session, SetData(path, data)) is not None:
         world.mishap("poison", kind, path)
         world.poison[path] = good
+        if kind == "state":
+            world.edited[path] = None
 
 
 def repair(world: Surroundings, admin: Administrators, path: str) -> None:

@@ -31,6 +31,10 @@ class Surroundings:
         self.controllers: dict[BrokerId, ControllerHost] = {}
         self.poison: dict[str, bytes | None] = {}
         """Malformed znodes that were put, and what they held before (None: they were not there)."""
+        self.quarantined: dict[str, None] = {}
+        """Paths that some controller found unusable."""
+        self.edited: dict[str, None] = {}
+        """State znodes that somebody wrote by hand; nobody watches them."""
         self.removed_by_hand: dict[str, None] = {}
         """Topics that somebody removed behind the controller's back."""
         self.topic_names: dict[TopicId, str] = {}

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import kctl
-from kctl.cli import questions, simulate, up
+from kctl.cli import questions, replay, simulate, up
 from kctl.cli import run as run_command
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ def version(
 
 
 questions.register(app)
+replay.register(app)
 simulate.register(app)
 up.register(app)
 app.command("run", epilog=run_command.EPILOG)(run_command.run)

@@ -108,9 +108,12 @@ async def _on_controllership(node: Node, event: ControllershipEvent, outbox: Out
             stand = True
             if not isinstance(event, ev.Startup):
                 held = await controllership.maybe_resign(node, outbox)
-                # Held, but not by an active controller: nobody else can stand for it. And with
-                # --takeover a broker that rules is a reason to stand, however it came to rule.
-                stand = held or node.settings.takeover or not isinstance(event, ev.ControllerChange)
+                # Held, but not by an active controller: nobody else can stand for it. Free again
+                # before the watch was armed anew: nothing will report that it was deleted. And
+                # with --takeover a broker that rules is a reason to stand, however it came to rule.
+                free = node.active_id is None
+                changed_only = isinstance(event, ev.ControllerChange)
+                stand = held or free or node.settings.takeover or not changed_only
             if stand and node.cluster is None:
                 cluster = await controllership.elect(node, outbox)
                 if cluster is not None:

@@ -22,10 +22,10 @@ from kctl.messages.effects import Draw, Effect, Flush, ReleaseControllership
 from kctl.messages.outbox import Outbox, Story
 from kctl.messages.requests import DisconnectAll, Dispatch
 from kctl.messages.term import SessionLost, TermOver
-from kctl.model.cluster import Node
+from kctl.model.cluster import ClusterState, Node
 from kctl.runtime.callers import Callers
 from kctl.runtime.collector import Collector
-from kctl.runtime.faults import FaultHistory, Verdict, fingerprint
+from kctl.runtime.faults import FaultHistory, Verdict, fingerprint, traceback_of
 from kctl.runtime.journal import Journal
 from kctl.runtime.mailbox import Mailbox
 from kctl.runtime.meters import Handled, Meters, thread_cpu_s
@@ -42,7 +42,7 @@ BREATH_S = 0.005
 
 ALWAYS_HANDLED = (ev.Expire, ev.ShutdownEventThread, ev.SettingsChange)
 """Also while this node rests after a fault, or has stood down."""
-LOADING = (ev.Startup, ev.Reelect, ev.RegisterBrokerAndReelect)
+LOADING = (ev.Startup, ev.ControllerChange, ev.Reelect, ev.RegisterBrokerAndReelect)
 """Events that may end with a cluster in memory."""
 
 
@@ -79,6 +79,8 @@ class Actor:
     _elected_at: float = 0.0
     _rest: asyncio.TimerHandle | None = None
     """While it runs, this node leaves the controllership to others."""
+    _doubts_session: bool = False
+    """It rests for the sake of its session, and no longer than until the next one."""
     _reported: Exception | None = None
     _interrupted: bool = False
 
@@ -91,6 +93,8 @@ class Actor:
     def attach(self, perform: Perform, first: ev.Event) -> None:
         """A session is there: effects go to it, and the first event is to look around."""
         self._perform = perform
+        if self._doubts_session:
+            self._stop_resting()
         self.expired.clear()
         self.mailbox.put(first)
 
@@ -145,7 +149,7 @@ class Actor:
 
     async def _handle(self, events: tuple[ev.Event, ...], waited: float) -> None:
         started = time.monotonic()
-        was_active = self.node.cluster is not None
+        before = self.node.cluster
         self.meters.state = controller_state(events[0])
         self.journal.event(events)
         outbox = Outbox()
@@ -177,7 +181,7 @@ class Actor:
             self.meters.state = 0
             if loading:
                 self.collector.loaded(active=self.node.cluster is not None)
-        self._note_elections(was_active=was_active)
+        self._note_elections(before)
         self._quarantine_log.look(self.node.cluster)
         done = Handled(
             events[0],
@@ -263,6 +267,7 @@ class Actor:
             # Reading was cut off again and again, but the session lives, and `/controller` with
             # it: nobody else can follow. If it does not live after all, its loss comes first.
             self._rest_for(self._faults.backoff_ms())
+            self._doubts_session = True
 
     async def _on_fault(self, error: Exception, events: tuple[ev.Event, ...]) -> None:
         self.meters.faults += 1
@@ -276,7 +281,8 @@ class Actor:
             verdict=verdict.value,
             in_a_row=self._faults.in_a_row,
             journal=self.journal.tail(),
-            exc_info=error,
+            # As text: a renderer that shows local variables would print the whole cluster.
+            exception=traceback_of(error),
         )
         self._end_term(events)
         if cluster is not None and self._perform is not None:
@@ -284,8 +290,10 @@ class Actor:
                 await self._perform(ReleaseControllership(cluster.epoch_zk_version))
             except TermOver:
                 pass  # somebody else rules already, or the session is gone and the znode with it
-            except Exception:
-                log.exception("the controllership could not be released")
+            except Exception as second:  # noqa: BLE001 the session's end must do it
+                log.error(  # noqa: TRY400 as above
+                    "the controllership could not be released", exception=traceback_of(second)
+                )
         if verdict is Verdict.STAND_DOWN:
             self.stood_down = str(error) or fingerprint(error)
             log.critical("stood down: not campaigning any more", reason=self.stood_down)
@@ -307,10 +315,11 @@ class Actor:
         if self._rest is not None:
             self._rest.cancel()
             self._rest = None
+        self._doubts_session = False
 
-    def _note_elections(self, *, was_active: bool) -> None:
+    def _note_elections(self, before: ClusterState | None) -> None:
         now = time.monotonic()
-        if self.node.cluster is not None and not was_active:
+        if self.node.cluster is not None and self.node.cluster is not before:
             self.meters.elections_won += 1
             self._elected_at = now
         elif self.node.cluster is not None and now - self._elected_at > HEALTHY_AFTER_S:

@@ -20,7 +20,13 @@ LARGEST_PLAIN_INT = 2**53
 def _classes() -> dict[str, type[Any]]:
     found: dict[str, type[Any]] = {"TopicPartition": TopicPartition}
     for module in (effects, events, brokers, codes, rows, settings):
-        found |= {name: value for name, value in vars(module).items() if isinstance(value, type)}
+        found |= {
+            name: value
+            for name, value in vars(module).items()
+            if isinstance(value, type)
+            and value.__module__.startswith("kctl.")
+            and (attrs.has(value) or issubclass(value, Enum | msgspec.Struct))
+        }
     return found
 
 

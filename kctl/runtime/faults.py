@@ -78,3 +78,7 @@ def fingerprint(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
     return f"{type(error).__name__} at {where}"
+
+
+def traceback_of(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))

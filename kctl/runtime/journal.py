@@ -42,6 +42,7 @@ class Journal:
         self._file: IO[bytes] | None = None
         self._written = 0
         self._number = 0
+        self._begun = False
         self._encode = msgspec.json.Encoder().encode
         if self._path is not None:
             self._begin_file()
@@ -96,8 +97,12 @@ class Journal:
                 continue
         self._written = 0
         # A file that begins while this node stands by can be replayed without those before it.
-        standing_by = "true" if self._node.cluster is None else "false"
-        self._write("settings", self._node.settings, standing_by=standing_by)
+        about = {"standing_by": "true" if self._node.cluster is None else "false"}
+        if not self._begun:
+            # Files of an earlier process may lie before this one.
+            about["started"] = "true"
+            self._begun = True
+        self._write("settings", self._node.settings, **about)
         kept = sorted(self._path.parent.glob(f"{self._path.name}.[0-9]*"))
         for old in kept[: -self._files_max]:
             old.unlink()

@@ -42,7 +42,7 @@ def through(proxy: FaultProxy, around: Surroundings) -> str:
 
 
 async def end_session(around: Surroundings, controller: Controller) -> None:
-    """As if the ensemble had expired it: somebody else closes it."""
+    """As if the ensemble had expired it: somebody else closes it. It notices by itself."""
     session = controller._campaign.session
     assert session is not None
     twin = Session(around.connect, timeout_ms=session.timeout_ms)

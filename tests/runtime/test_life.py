@@ -231,6 +231,26 @@ async def test_a_takeover_from_a_broker(around: Surroundings) -> None:
             await polite.until(lambda c: c.active_id == 1001)
 
 
+async def test_deleted_before_the_watch_was_armed_again(around: Surroundings) -> None:
+    """Our own claim is the first change that the watch reports. What follows it at once has no
+    watch, and must be found by looking."""
+    async with around.controller() as controller:
+        deleted = asyncio.Event()
+
+        async def delete() -> None:
+            await around.zk.delete("/controller")
+            deleted.set()
+
+        async with asyncio.TaskGroup() as tasks:
+            ended = controller.on_story(
+                lambda story: tasks.create_task(delete()) if story.what == "elected" else None  # type: ignore[arg-type]
+            )
+            await deleted.wait()
+            ended()
+        await controller.until(lambda c: c.state is not None and c.state.epoch > 1)
+        assert await around.controller_id() == 1000
+
+
 async def test_two_kctl_never_fight(around: Surroundings) -> None:
     async with around.controller(takeover=True) as first:
         await first.until(is_active)

@@ -260,7 +260,7 @@ async def test_an_epoch_that_is_no_number_is_waited_for(
         await controller.until(row_is("good", leader=1))
         assert await around.epoch() == 42
     faults = [line for line in logged if line["event"] == "fault"]
-    assert "/controller_epoch" in str(faults[0]["exc_info"])
+    assert "/controller_epoch" in faults[0]["exception"]
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage", b'{"brokerid":"one"}', b"null"])

@@ -104,8 +104,10 @@ class KafkaBroker:
         return self.log_file.read_text("utf-8", errors="replace")
 
     def errors(self) -> list[str]:
-        """Lines at level ERROR or FATAL."""
-        return re.findall(r"^\[[^\]]*\] (?:ERROR|FATAL) .*$", self.log(), re.MULTILINE)
+        """Lines at level ERROR or FATAL, each with the exception below it."""
+        return re.findall(
+            r"^\[[^\]]*\] (?:ERROR|FATAL) .*(?:\n(?!\[).*)?$", self.log(), re.MULTILINE
+        )
 
     def spawn(self) -> None:
         """Start the process; `wait_ready` says when it serves."""

@@ -1,6 +1,7 @@
 """A cluster of real brokers with kctl as its controller, and the words that tests use for it."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,6 +17,12 @@ from kctl.testing.views import until_agreed
 from kctl.zookeeper.embedded import HOST, free_ports
 
 BOUND_S = 60.0
+
+ANSWERED = (
+    "Controlled shutdown request returned successfully",
+    "Controlled shutdown succeeded",  # 2.4
+)
+UNCLEAN = re.compile(r"^.*(?:[Rr]etrying controlled shutdown|unclean shutdown).*$", re.MULTILINE)
 
 
 @attrs.define
@@ -74,6 +81,26 @@ class LiveCluster:
             *("--replication-factor", str(replication_factor)),
         )
 
+    async def shut_down(self, broker_id: int) -> None:
+        """SIGTERM; the broker's own log must call it a success, at the first attempt."""
+        broker = self.brokers[broker_id]
+        begun_at = len(broker.log())
+        await asyncio.to_thread(broker.terminate)
+        log = broker.log()[begun_at:]
+        assert UNCLEAN.findall(log) == []
+        assert any(line in log for line in ANSWERED)
+        await self.until(lambda state: broker_id not in state.brokers)
+
+    async def kill(self, broker_id: int) -> None:
+        """kill -9, and wait till ZooKeeper expires its session: before that it cannot return."""
+        await asyncio.to_thread(self.brokers[broker_id].kill)
+        await self.until(lambda state: broker_id not in state.brokers)
+
+    async def start(self, broker_id: int) -> None:
+        self.brokers[broker_id].spawn()
+        await asyncio.to_thread(self.brokers[broker_id].wait_ready)
+        await self.until(lambda state: broker_id in state.brokers)
+
     def broker_errors(self) -> list[str]:
         return unexpected_errors(self.brokers)
 
@@ -83,6 +110,8 @@ NORMAL_ERRORS = (
     "[ReplicaFetcher",
     # Its partition has no leader, and Kafka's controller says so to a returning broker, too (seen).
     "cannot become follower since the new leader -1 is unavailable",
+    # A broker that was controller for a moment ends its threads; so does one that Kafka deposes.
+    "(kafka.controller.RequestSendThread)\njava.lang.InterruptedException",
 )
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,7 +13,8 @@ from typing import Any
 from kctl.insight.snapshot import open_reader
 from kctl.testing.kafka import SESSION_TIMEOUT_MS
 from kctl.zookeeper import paths
-from kctl.zookeeper.embedded import _DIE_WITH_PARENT, HOST, free_ports
+from kctl.zookeeper.embedded import HOST, free_ports
+from kctl.zookeeper.jars import dying_with_parent
 
 BOUND_S = 90.0
 
@@ -25,6 +25,7 @@ class KctlProcess:
     def __init__(self, zookeeper: str, log_file: Path, controller_id: int, *options: str) -> None:
         self.id = controller_id
         self.log_file = log_file
+        self._log_from = len(log_file.read_text()) if log_file.exists() else 0
         (port,) = free_ports(1)
         self.address = f"{HOST}:{port}"
         command = [
@@ -35,7 +36,7 @@ class KctlProcess:
             *("-o", "auto.leader.rebalance.enable=false"),
             *options,
         ]
-        launcher = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
+        launcher = dying_with_parent(command)
         with log_file.open("ab") as log:
             self._process = subprocess.Popen(launcher, stdin=subprocess.DEVNULL, stderr=log)
 
@@ -59,7 +60,20 @@ class KctlProcess:
         self._process.send_signal(signal.SIGCONT)
 
     def log(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log_file.read_text().splitlines() if line]
+        """What this process, and not an earlier one of its id, has written."""
+        written = self.log_file.read_text()[self._log_from :]
+        return [json.loads(line) for line in written.splitlines() if line.endswith("}")]
+
+    async def until_logged(self, event: str) -> None:
+        try:
+            async with asyncio.timeout(BOUND_S):
+                while not any(line["event"] == event for line in self.log()):  # noqa: ASYNC110 a file
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"{event!r} is not logged: {self.log()[-5:]}") from None
+
+    def faults(self) -> list[dict[str, Any]]:
+        return [line for line in self.log() if line["level"] in ("error", "critical")]
 
 
 @contextlib.contextmanager
@@ -73,13 +87,6 @@ def kctl_run(
         yield process
     finally:
         process.kill()
-
-
-async def active_controller(zookeeper: str) -> int | None:
-    """Who holds `/controller`."""
-    async with open_reader(zookeeper) as reader:
-        (found,) = await reader.read_many([paths.CONTROLLER])
-    return int(json.loads(found[0])["brokerid"]) if isinstance(found, tuple) else None
 
 
 async def until_controller(zookeeper: str, *ids: int) -> int:

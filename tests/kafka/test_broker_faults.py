@@ -1,43 +1,18 @@
 """Brokers that die, leave, return, lose their disks; under load, and judged by what they log."""
 
 import asyncio
-import re
 from pathlib import Path
 
 import pytest
 
+from kctl.insight.snapshot import open_reader, take_snapshot
 from kctl.model.names import NO_LEADER, TopicPartition
-from kctl.testing.kafka import VERSIONS, KafkaBroker
-from tests.kafka.live import LiveCluster, live_cluster
+from kctl.model.rows import Leadership
+from kctl.testing.kafka import VERSIONS
+from tests.kafka.live import BOUND_S, live_cluster
 from tests.kafka.load import Load
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
-
-UNCLEAN = re.compile(r"^.*(?:[Rr]etrying controlled shutdown|unclean shutdown).*$", re.MULTILINE)
-
-
-async def shut_down(cluster: LiveCluster, broker: KafkaBroker) -> None:
-    """SIGTERM; the broker's own log must call it a success at the first attempt."""
-    begun_at = len(broker.log())
-    await asyncio.to_thread(broker.terminate)
-    log = broker.log()[begun_at:]
-    assert UNCLEAN.findall(log) == []
-    assert "Controlled shutdown request returned successfully" in log or (
-        "Controlled shutdown succeeded" in log
-    )
-    await cluster.until(lambda state: broker.id not in state.brokers)
-
-
-async def kill(cluster: LiveCluster, broker: KafkaBroker) -> None:
-    """kill -9, and wait for ZooKeeper to expire its session: before that it could not return."""
-    await asyncio.to_thread(broker.kill)
-    await cluster.until(lambda state: broker.id not in state.brokers)
-
-
-async def start(cluster: LiveCluster, broker: KafkaBroker) -> None:
-    broker.spawn()
-    await asyncio.to_thread(broker.wait_ready)
-    await cluster.until(lambda state: broker.id in state.brokers)
 
 
 @pytest.mark.parametrize(
@@ -49,19 +24,19 @@ async def test_brokers_leave_die_and_return(chroot: str, version: str) -> None:
     async with live_cluster(chroot, version=version) as cluster:
         await cluster.create("orders", partitions=6)
         async with Load(cluster.brokers.bootstrap, "orders") as load:
-            await shut_down(cluster, cluster.brokers[1])
+            await cluster.shut_down(1)
             await load.more(100)
             await cluster.until_agreed()
             assert all(1 not in row.isr for row in cluster.state.rows.values())
-            await start(cluster, cluster.brokers[1])
+            await cluster.start(1)
             await cluster.until_in_sync()
             await cluster.until_agreed()
 
-            await kill(cluster, cluster.brokers[2])
+            await cluster.kill(2)
             await load.more(100)
             await cluster.until_agreed()
             cluster.brokers[2].wipe()
-            await start(cluster, cluster.brokers[2])
+            await cluster.start(2)
             await cluster.until_in_sync()
             await load.more(100)
             balance = await load.balance()
@@ -71,14 +46,21 @@ async def test_brokers_leave_die_and_return(chroot: str, version: str) -> None:
         assert cluster.broker_errors() == []
 
 
-@pytest.mark.parametrize("version", VERSIONS[1:])
-async def test_a_shutdown_is_answered_on_older_brokers(chroot: str, version: str) -> None:
-    """They look for the controller in `/brokers/ids`, where kctl registers for them."""
-    async with live_cluster(chroot, version=version) as cluster:
+@pytest.mark.slow
+async def test_a_shutdown_after_isr_changes_that_only_zookeeper_knows(chroot: str) -> None:
+    """Leaders before 2.7 write ISRs themselves, and tell the controller seconds later."""
+    async with live_cluster(chroot, version="2.4.1") as cluster:
         await cluster.create("orders", partitions=6)
-        await cluster.until_agreed()
-        await shut_down(cluster, cluster.brokers[3])
-        await cluster.until(lambda state: all(row.leader in (1, 2) for row in state.rows.values()))
+        await cluster.shut_down(1)
+        await cluster.start(1)
+        async with asyncio.timeout(BOUND_S), open_reader(cluster.zookeeper) as reader:
+            while True:
+                states = (await take_snapshot(reader)).zookeeper.states.values()
+                if all(isinstance(s, Leadership) and len(s.isr) == 3 for s in states):
+                    break
+        assert any(len(row.isr) < 3 for row in cluster.state.rows.values()), "kctl knew it"
+        await cluster.shut_down(2)
+        assert all(row.leader in (1, 3) for row in cluster.state.rows.values())
         await cluster.until_agreed()
         assert cluster.broker_errors() == []
 
@@ -107,10 +89,10 @@ async def test_a_log_dir_fails(chroot: str) -> None:
             await load.more(100)
             await cluster.until_agreed()
 
-            await kill(cluster, broker)
+            await cluster.kill(broker.id)
             failing.unlink()
             failing.with_suffix(".gone").rename(failing)
-            await start(cluster, broker)
+            await cluster.start(broker.id)
             await cluster.until_in_sync()
             assert not cluster.state.offline_dirs
             balance = await load.balance()
@@ -132,10 +114,10 @@ async def test_unclean_elections_when_they_are_wanted(chroot: str) -> None:
             await cluster.tool(
                 "kafka-topics", "--create", "--topic", topic, "--replica-assignment", "1:2"
             )
-        await shut_down(cluster, cluster.brokers[2])
-        await kill(cluster, cluster.brokers[1])
+        await cluster.shut_down(2)
+        await cluster.kill(1)
         await cluster.until(lambda state: state.rows[by_tool].leader == NO_LEADER)
-        await start(cluster, cluster.brokers[2])
+        await cluster.start(2)
         await cluster.until_agreed()
         for tp in (by_tool, by_config):
             row = cluster.state.rows[tp]
@@ -155,7 +137,7 @@ async def test_unclean_elections_when_they_are_wanted(chroot: str) -> None:
         await cluster.until(lambda state: state.rows[by_config].leader == 2)
         await cluster.until_agreed()
 
-        await start(cluster, cluster.brokers[1])
+        await cluster.start(1)
         await cluster.until_in_sync()
         await cluster.until_agreed()
         assert cluster.broker_errors() == []

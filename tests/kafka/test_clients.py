@@ -9,13 +9,17 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
 from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from kctl.insight.snapshot import open_reader, take_snapshot
 from kctl.messages.effects import TopicNode
 from kctl.messages.outbox import Story
+from kctl.model.brokers import Endpoint
 from kctl.model.names import TopicPartition
-from kctl.testing.kafka import run_tool
-from tests.kafka.live import LiveCluster, live_cluster
+from kctl.testing.kafka import DEFAULT_VERSION, KafkaBrokers, run_tool
+from kctl.zookeeper.embedded import HOST, free_ports
+from tests.kafka.live import LiveCluster, live_cluster, live_controller
 from tests.kafka.load import Load, read_numbers
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
@@ -41,7 +45,8 @@ async def assignments(cluster: LiveCluster) -> dict[str, set[int]]:
 async def test_clients_of_three_makes(chroot: str) -> None:
     """They write and read with acks=all; what brokers create for them never names the controller."""
     stories: list[Story] = []
-    async with live_cluster(chroot) as cluster:
+    # With racks: a node without one among them would make brokers refuse to create anything.
+    async with live_cluster(chroot, settings={"broker.rack": "one"}) as cluster:
         ended = cluster.controller.on_story(stories.append)
         await cluster.create("orders", partitions=3)
         bootstrap = cluster.brokers.bootstrap
@@ -259,3 +264,48 @@ async def reassignments(cluster: LiveCluster, address: str, ask: Ask) -> None:
     assert cluster.state.rows[moved].replicas == (3, 2)
     await cluster.until_in_sync()
     await cluster.until_agreed()
+
+
+@pytest.mark.slow
+async def test_clients_on_a_listener_of_their_own(chroot: str) -> None:
+    """Brokers and controller have two listeners; each side sees the addresses of its own."""
+    names = ("PLAINTEXT", "CLIENT")
+    *client_ports, own, own_client = free_ports(5)
+    protocols = "PLAINTEXT:PLAINTEXT,CLIENT:PLAINTEXT"
+    brokers = KafkaBrokers(3, chroot, settings={"listener.security.protocol.map": protocols})
+    for broker, port in zip(brokers.brokers.values(), client_ports, strict=True):
+        broker._settings["listeners"] = f"PLAINTEXT://{broker.address},CLIENT://{HOST}:{port}"
+        broker._settings["inter.broker.listener.name"] = "PLAINTEXT"
+    endpoints = tuple(
+        Endpoint(name, HOST, port) for name, port in zip(names, (own, own_client), strict=True)
+    )
+    async with live_controller(
+        chroot,
+        listeners=endpoints,
+        listener_security_protocol_map=dict.fromkeys(names, "PLAINTEXT"),
+        inter_broker_listener_name="PLAINTEXT",
+    ) as controller:
+        await controller.until(lambda c: c.is_active)
+        async with brokers:
+            cluster = LiveCluster(chroot, controller, brokers, DEFAULT_VERSION)
+            await cluster.until_registered(1, 2, 3)
+            for port in (own_client, client_ports[0]):
+                await asyncio.to_thread(use_client_listener, port, {own_client, *client_ports})
+            await cluster.until_in_sync()
+            await cluster.until_agreed()
+            assert cluster.broker_errors() == []
+
+
+def use_client_listener(port: int, ports: set[int]) -> None:
+    bootstrap = f"{HOST}:{port}"
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    topic = f"made-through-{port}"
+    admin.create_topics([NewTopic(topic, 3, 3)], operation_timeout=30)[topic].result(BOUND_S)
+    described = admin.list_topics(timeout=BOUND_S)
+    assert {broker.port for broker in described.brokers.values()} == ports
+    assert described.controller_id == CONTROLLER_ID
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0})
+    for number in range(20):
+        producer.produce(topic, str(number).encode())
+    assert producer.flush(BOUND_S) == 0
+    assert read_numbers(bootstrap, topic) == Counter(range(20))

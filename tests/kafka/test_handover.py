@@ -57,6 +57,17 @@ class Office:
         )
         await until_controller(self.zookeeper, controller_id)
 
+    @property
+    def other_id(self) -> int:
+        return 1001 if self.kctl.id == 1000 else 1000
+
+    async def stand_by(self) -> None:
+        """Start another kctl, and wait till it has seen who rules."""
+        active, standby = self.kctl, self.other_id
+        self.kctl = self.stack.enter_context(kctl_run(self.zookeeper, self.folder, standby))
+        await self.kctl.until_logged("ZooKeeper session")
+        assert await until_controller(self.zookeeper, active.id) == active.id
+
     def broker_errors(self) -> list[str]:
         return unexpected_errors(self.brokers)
 
@@ -81,6 +92,25 @@ async def killed(one: Office) -> None:
     await one.in_order()
 
 
+async def relieved(one: Office) -> None:
+    """SIGTERM, and another kctl stands by: it follows, if need be after a broker."""
+    first = one.kctl
+    await one.stand_by()
+    assert await asyncio.to_thread(first.terminate) == 0
+    await until_controller(one.zookeeper, one.kctl.id)
+    await one.in_order()
+
+
+async def forced(one: Office) -> None:
+    """Another kctl takes it by force from one that goes on living."""
+    first = one.kctl
+    await one.start_kctl(one.other_id, force=True)
+    await one.in_order()
+    assert first.running, "the loser stands by"
+    assert await asyncio.to_thread(first.terminate) == 0
+    await one.agreed()
+
+
 async def stopped(one: Office) -> None:
     """SIGTERM: a broker follows at once, and kctl takes it back."""
     assert await asyncio.to_thread(one.kctl.terminate) == 0
@@ -90,21 +120,26 @@ async def stopped(one: Office) -> None:
     await one.in_order()
 
 
-async def forced(one: Office) -> None:
-    """A second kctl takes it from the first by force, and the first, started anew, from that one."""
+async def survived(one: Office) -> None:
+    """kill -9, and another kctl stands by."""
     first = one.kctl
-    await one.start_kctl(1001, force=True)
+    await one.stand_by()
+    first.kill()
+    await until_controller(one.zookeeper, one.kctl.id)
     await one.in_order()
-    assert first.running, "the loser stands by"
-    assert await asyncio.to_thread(first.terminate) == 0
-    second = one.kctl
-    await one.start_kctl(1000, force=True)
-    await one.in_order()
-    assert await asyncio.to_thread(second.terminate) == 0
-    await one.agreed()
 
 
-WAYS = (killed, stopped, forced)
+async def frozen(one: Office) -> None:
+    """SIGSTOP till a broker rules: when it wakes up it forgets its term, and takes a new one."""
+    one.kctl.pause()
+    await until_controller(one.zookeeper, *BROKERS)
+    await one.in_order()
+    one.kctl.resume()
+    await until_controller(one.zookeeper, one.kctl.id)
+    await one.in_order()
+
+
+WAYS = (killed, relieved, forced, stopped, survived, frozen)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +151,7 @@ async def test_handovers_in_a_row(chroot: str, tmp_path: Path, times: int) -> No
         async with Load(one.brokers.bootstrap, "orders") as load:
             for turn in range(times):
                 await WAYS[turn % len(WAYS)](one)
+                assert one.kctl.faults() == []
                 await load.more(50)
             balance = await load.balance()
         print(f"{times} times: {balance}")  # noqa: T201

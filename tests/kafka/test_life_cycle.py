@@ -18,6 +18,7 @@ async def test_topics_from_birth_to_death(chroot: str, version: str) -> None:
         await reassign(cluster)
         await elect_preferred(cluster)
         await delete(cluster)
+        await leave(cluster)
         assert cluster.broker_errors() == []
 
 
@@ -90,3 +91,12 @@ async def delete(cluster: LiveCluster) -> None:
     await cluster.until_agreed()
     listed = await cluster.tool("kafka-topics", "--list")
     assert "orders" not in listed.split()
+
+
+async def leave(cluster: LiveCluster) -> None:
+    """A broker shuts down; those before 3.0 look for the controller in `/brokers/ids`."""
+    await cluster.create("payments", partitions=6)
+    await cluster.shut_down(3)
+    rows = cluster.state.rows.values()
+    assert all(row.leader in (1, 2) and 3 not in row.isr for row in rows)
+    await cluster.until_agreed()

@@ -18,20 +18,20 @@ REPORTS_MAX = 3
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: kctl simulate --seeds 0..500")(simulate)
+    app.command(epilog="Example: kctl simulate --seeds 1..500")(simulate)
 
 
 def parse_seeds(text: str) -> range:
     found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
     if found is None:
-        raise typer.BadParameter("give one seed, or A..B for A up to but without B")
+        raise typer.BadParameter("give one seed, or A..B for all from A to B")
     first = int(found[1])
-    return range(first, int(found[2]) if found[2] else first + 1)
+    return range(first, int(found[2] or first) + 1)
 
 
 def simulate(
     *,
-    seeds: Annotated[str, typer.Option(help="One seed, or A..B: from A up to, but without, B.")],
+    seeds: Annotated[str, typer.Option(help="One seed, or A..B: from A to B, both included.")],
     workers: Annotated[int | None, typer.Option(help="Processes; one for each core.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import attrs
 
 from kctl.logic.chunks import CHUNK, chunks
-from kctl.logic.partitions import renew_leaderships
+from kctl.logic.partitions import renew_leaderships, within_replicas
 from kctl.logic.reassignment import complete_ready
 from kctl.logic.recipients import flush, tell_metadata
 from kctl.logic.writing import refresh, tell_changes, write_leaderships
@@ -221,3 +221,9 @@ async def reread(cluster: ClusterState, tps: Sequence[TopicPartition], outbox: O
                 outbox.tell("state not read", reason, key=str(tp))
         tell_metadata(outbox, chunk)
         await flush(cluster, outbox)
+        strangers = [
+            tp
+            for tp in chunk
+            if (row := cluster.rows.get(tp)) is not None and within_replicas(row) != row.isr
+        ]
+        await renew_leaderships(cluster, strangers, outbox, "its ISR named a replica that left")

@@ -218,9 +218,9 @@ async def renew_leaderships(
         pending = dict.fromkeys(chunk)
         for _ in range(ATTEMPTS_MAX):
             proposals = {
-                tp: bumped(leadership, leadership.leader, leadership.isr, cluster.epoch)
+                tp: bumped(leadership, leadership.leader, within_replicas(row), cluster.epoch)
                 for tp in pending
-                if (leadership := cluster.rows[tp].leadership) is not None
+                if (leadership := (row := cluster.rows[tp]).leadership) is not None
             }
             written = await write_leaderships(cluster, proposals)
             for tp, (_, row) in written.done.items():
@@ -232,6 +232,12 @@ async def renew_leaderships(
         else:
             retry_later(outbox)
         await flush(cluster, outbox)
+
+
+def within_replicas(row: Row) -> Replicas:
+    """The ISR without replicas that are none: an old leader, late to learn, may have added one."""
+    replicas = row.assignment.replicas
+    return tuple([b for b in row.isr if b in replicas]) or row.isr
 
 
 def decide(

@@ -237,13 +237,14 @@ def settled_with_state(
 def replicas_right(world: "World") -> Iterator[Problem]:
     for tp, (assigned, state) in settled_with_state(world):
         for replica in assigned.replicas:
-            if up(world, replica, tp):
+            # One that is being removed may be gone already; the end of that is L5.
+            if replica not in assigned.removing and up(world, replica, tp):
                 problem = replica_problem(world.brokers[replica], tp, state)
                 if problem is not None:
                     about = (str(tp), tp.topic, f"broker-{replica}")
                     yield Problem("L3", f"{tp} on broker {replica}: {problem} {state}", about)
         if state.leader != NO_LEADER:
-            missing = [b for b in assigned.replicas if up(world, b, tp) and b not in state.isr]
+            missing = [b for b in assigned.target if up(world, b, tp) and b not in state.isr]
             if missing:
                 message = f"{tp}: {missing} do not get in sync: {state}"
                 yield Problem("L3", message, (str(tp), tp.topic))

@@ -72,6 +72,7 @@ class Safety:
         self.unclean_until: dict[str, int] = {}
         """When unclean election was last allowed, for topics where it no longer is."""
         self.unclean_default_until = state_checks.NEVER
+        self.added_by_old_leaders: set[TopicPartition] = set()
         self.unclean_asked: dict[TopicPartition, int] = {}
         """When an unclean election was last asked for by a caller."""
         self.leaving: dict[BrokerId, int] = {}
@@ -134,7 +135,7 @@ class Safety:
             self.topics.check(self, topic, old, writer=writer, marked=marked)
         for tp, before in states.items():
             state_checks.check(self, tp, before, writer, marked)
-        state_checks.check_membership(self, states, topics)
+        state_checks.check_membership(self, states, topics, writer)
         self.durability.committed(states, writer)
 
     def _note(self, transaction: Transaction) -> None:
@@ -346,7 +347,10 @@ class Safety:
         """S15: a broker obeyed and removed a log. Nobody may still count on it."""
         state = self.ledger.states.get(tp)
         counted_on = (
-            state is not None and broker in state.isr and tp.topic not in self.ledger.marked
+            state is not None
+            and broker in state.isr
+            and tp.topic not in self.ledger.marked
+            and tp not in self.added_by_old_leaders
         )
         self.check(
             "S15", not counted_on, f"broker {broker} deleted {tp} while in its ISR {state}", str(tp)

@@ -67,9 +67,19 @@ def check_membership(
     safety: "Safety",
     states: dict[TopicPartition, State | None],
     topics: dict[str, TopicRecord | None],
+    writer: "ControllerProcess | None",
 ) -> None:
-    """S5: at this zxid every ISR is within its partition's replicas."""
+    """S5: at this zxid every ISR is within its partition's replicas.
+
+    A leader of an old release writes its ISR itself, and may not know yet which replicas have left;
+    what it adds then is the controller's to take out again.
+    """
     ledger = safety.ledger
+    for tp in states:
+        if writer is None:
+            safety.added_by_old_leaders.add(tp)
+        else:
+            safety.added_by_old_leaders.discard(tp)
     concerned = dict.fromkeys(states)
     for topic in topics:
         record = ledger.topics.get(topic)
@@ -77,7 +87,7 @@ def check_membership(
             concerned.update(dict.fromkeys(TopicPartition(topic, p) for p in record.partitions))
     for tp in concerned:
         state, assigned = ledger.states.get(tp), ledger.assigned(tp)
-        if state is not None and assigned is not None:
+        if state is not None and assigned is not None and tp not in safety.added_by_old_leaders:
             safety.check(
                 "S5",
                 all(b in assigned.replicas for b in state.isr),

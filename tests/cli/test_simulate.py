@@ -15,7 +15,7 @@ def result(seed: int, violation: Violation | None = None) -> Result:
 
 def test_a_seed_or_a_range() -> None:
     assert command.parse_seeds("7") == range(7, 8)
-    assert command.parse_seeds("3..10") == range(3, 10)
+    assert command.parse_seeds("3..10") == range(3, 11)
 
 
 @pytest.mark.parametrize("text", ["", "a", "1..", "1...5", "-3"])

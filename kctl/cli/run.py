@@ -83,6 +83,8 @@ def run(
         given["kctl.takeover"] = "true"
     try:
         settings = Config.load(config, os.environ, given | named_options(option or []))
+        if not settings.listeners:
+            raise ConfigError("listeners: brokers must reach the controller; give --listen")  # noqa: TRY301
     except ConfigError as error:
         raise fail(Exit.USAGE, str(error)) from None
     set_up_logging(as_json=as_json or not sys.stderr.isatty(), debug=debug)

@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kctl.cli import app
+from kctl.zookeeper.embedded import free_ports
 from tests.runtime.surroundings import Surroundings
 
 pytestmark = pytest.mark.timeout(120)
@@ -52,7 +53,8 @@ class Program:
 async def kctl_run(*arguments: str) -> AsyncIterator[Program]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "kctl", "run", *arguments),
+        *("-m", "kctl", "run", "--listen", f"PLAINTEXT://127.0.0.1:{free_ports(1)[0]}"),
+        *arguments,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -122,6 +124,7 @@ async def test_no_zookeeper_is_code_4() -> None:
         (["--zookeeper", "/only/a/path"], "zookeeper.connect"),
         (["--config", "/no/such/file"], "/no/such/file"),
         (["--id", "x"], "--id"),
+        (["--id", "7"], "--listen"),
         (["--no-such-option"], "--no-such-option"),
     ],
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from kctl.logic import deletion, reassignment
 from kctl.logic.chunks import chunks
-from kctl.logic.partitions import trigger_online
+from kctl.logic.partitions import renew_leaderships, trigger_online
 from kctl.logic.recipients import (
     flush,
     other_brokers,
@@ -175,6 +175,14 @@ async def on_broker_resync(cluster: ClusterState, event: BrokerResync, outbox: O
                 tell_leadership(cluster, outbox, tp, (broker.id,))
         await flush(cluster, outbox)
     await tell_everything(cluster, (broker.id,), outbox)
+    # A follower that was told its leader before it knew the live brokers never started, and heeds
+    # that epoch no more; those in the ISR evidently fetch.
+    idle = [
+        tp
+        for tp in cluster.partitions_on(broker.id)
+        if cluster.rows[tp].state is PartitionState.ONLINE and broker.id not in cluster.rows[tp].isr
+    ]
+    await renew_leaderships(cluster, idle, outbox, f"broker {broker.id} is told again")
     owed = dict.fromkeys(event.owed_deletions)
     owed.update(dict.fromkeys(deletion.started_on(cluster, broker.id)))
     for tp in owed:

@@ -415,6 +415,9 @@ async def on_zk_reassignment(
     cluster.heal(NODE)
     if isinstance(node, Code):
         return {}
+    if not node:
+        await WriteReassignments({})  # it asks for nothing, and would block the next one
+        return {}
     wanted: dict[TopicPartition, Assignment] = {}
     refused: dict[TopicPartition, None] = {}
     for tp, target in node.items():

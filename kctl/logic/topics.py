@@ -6,9 +6,9 @@ from kctl.logic import deletion, reassignment
 from kctl.logic.chunks import SMALL, chunks, paced_by
 from kctl.logic.partitions import initialize_partitions
 from kctl.logic.recipients import flush
-from kctl.logic.writing import was_recreated, write_assignments, write_topics
+from kctl.logic.writing import retry_later, was_recreated, write_assignments, write_topics
 from kctl.messages.effects import Draw, Flush, ListDeletions, ListTopics, ReadTopics, TopicNode
-from kctl.messages.events import PartitionModifications, TopicDeletion
+from kctl.messages.events import PartitionModifications, TopicDeletion, ZkPartitionReassignment
 from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState
 from kctl.model.codes import Code, Malformed
@@ -20,6 +20,9 @@ from kctl.model.states import PartitionState, ReplicaState
 async def on_topic_change(cluster: ClusterState, outbox: Outbox) -> None:
     names = dict.fromkeys(await ListTopics())
     for topic in [t for t in cluster.topics if t not in names]:
+        if any(tp.topic == topic for tp in cluster.reassigning):
+            # What the admin znode asks of it must not block that znode for others.
+            outbox.events.append(ZkPartitionReassignment())
         cluster.remove_topic(topic)
         outbox.tell("topic gone", "its znode was removed by somebody else", key=topic)
     for path in [p for p in cluster.quarantine if (t := _topic_of(p)) and t not in names]:
@@ -122,7 +125,9 @@ async def on_partition_modifications(
         cluster.remove_topic(topic)
         return await add_topics(cluster, (topic,), outbox, "topic recreated")
     known = cluster.topics[topic]
-    cluster.heal(f"/brokers/topics/{topic}")
+    if f"/brokers/topics/{topic}" in cluster.quarantine:
+        cluster.heal(f"/brokers/topics/{topic}")
+        retry_later(outbox)  # a reassignment may wait for a znode that can be written
     known.zk_version = node.zk_version
     if known.id is None and node.topic_id is not None:
         cluster.set_topic_id(topic, node.topic_id)

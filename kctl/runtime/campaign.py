@@ -127,7 +127,8 @@ class Campaign:
         self.connected.set()
         self.attempted.set()
         self.last_error = None
-        settings = self._node.settings
+        # Dynamic configuration is read anew in each session: what was taken back meanwhile is gone.
+        settings = self._node.settings = self._config.settings
         watches = Watches(session, self._actor.mailbox.put, settings)
         store = Store(
             session,

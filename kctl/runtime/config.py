@@ -93,9 +93,13 @@ def _protocol_map(value: str) -> dict[str, str]:
     return pairs
 
 
-def option(name: str, default: T, doc: str, parse: Callable[[str], T]) -> T:
-    """A setting under Kafka's name; None as a name is ours alone."""
-    field: Any = attrs.field(default=default, metadata={"name": name, "doc": doc, "parse": parse})
+def option(
+    name: str, default: T, doc: str, parse: Callable[[str], T], *, secret: bool = False
+) -> T:
+    """A setting under Kafka's name; one that begins with `kctl.` is ours alone."""
+    field: Any = attrs.field(
+        default=default, metadata={"name": name, "doc": doc, "parse": parse}, repr=not secret
+    )
     return field  # type: ignore[no-any-return]
 
 
@@ -122,7 +126,11 @@ class Config:
         "zookeeper.set.acl", False, "Create znodes with the ACLs that Kafka sets.", _boolean
     )
     zookeeper_auth: str = option(
-        "kctl.zookeeper.auth", "", "scheme:credentials, for example digest:user:password.", _text
+        "kctl.zookeeper.auth",
+        "",
+        "scheme:credentials, for example digest:user:password; best as KCTL_ZOOKEEPER_AUTH.",
+        _text,
+        secret=True,
     )
     broker_id: int = option(
         "broker.id", 1000, "The controller's id; never that of a broker.", _whole(0)

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,21 @@ def test_every_setting_says_what_it_is_for() -> None:
             field.name in (name.replace(".", "_"), name.removeprefix("kctl.").replace(".", "_"))
             or name == "kctl.takeover.force"
         )
+
+
+def test_credentials_are_not_shown() -> None:
+    config = Config.load(environ={"KCTL_ZOOKEEPER_AUTH": "digest:me:secret"})
+    assert config.zookeeper_auth == "digest:me:secret"
+    assert "secret" not in repr(config)
+
+
+def test_the_package_is_light_until_it_is_used() -> None:
+    """`import kctl` must not load the controller; its names are there all the same."""
+    program = (
+        "import sys, kctl; light = 'kctl.runtime' not in sys.modules;"
+        "print(light, kctl.Controller.__name__, kctl.Config.__name__, 'Controller' in dir(kctl))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split() == ["True", "Controller", "Config", "True"]

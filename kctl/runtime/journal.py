@@ -53,6 +53,8 @@ class Journal:
             # Only between two events, so that no handler is torn apart.
             if self._written >= self._file_max_bytes:
                 self._begin_file()
+            # What was handled before this can be read now, and survives a crash of the process.
+            self._file.flush()
             self._write("event", events)
 
     def reply(self, effect: Effect[Any], reply: object) -> None:

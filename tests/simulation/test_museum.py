@@ -8,7 +8,7 @@ import pytest
 from kctl.simulation.run import simulate
 from tests.simulation.museum import EXHIBITS, Exhibit
 
-SEEDS_MAX = 120
+SEEDS_MAX = 100
 """Enough for the shyest bug by a wide margin, and still a bounded time."""
 
 

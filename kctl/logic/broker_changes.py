@@ -7,7 +7,6 @@ from kctl.logic.chunks import chunks
 from kctl.logic.partitions import renew_leaderships, trigger_online
 from kctl.logic.recipients import (
     flush,
-    other_brokers,
     stop_replica,
     tell_leadership,
     tell_live_brokers,
@@ -79,8 +78,7 @@ async def on_broker_startup(cluster: ClusterState, ids: list[BrokerId], outbox: 
     """Others learn of the newcomers, who are told everything; then see what they make possible."""
     why = f"broker {_list(ids)} started"
     outbox.tell("broker started", why, key=_list(ids))
-    tell_live_brokers(outbox, other_brokers(cluster, ids))
-    tell_live_brokers(outbox, ids)
+    tell_live_brokers(outbox, cluster.brokers)
     await take_online(cluster, replicas_on(cluster, ids), outbox)
     await tell_everything(cluster, ids, outbox)
     await repair_assignments(cluster, outbox)

@@ -21,7 +21,7 @@ from kctl.messages.requests import (
 )
 from kctl.model.brokers import Broker
 from kctl.model.cluster import ClusterState
-from kctl.model.names import NO_LEADER, BrokerId, TopicId, TopicPartition
+from kctl.model.names import BrokerId, TopicId, TopicPartition
 from kctl.model.rows import Assignment, Replicas, Row
 
 EPOCH_DURING_DELETE = -2
@@ -265,8 +265,3 @@ def _topic_ids(
 ) -> dict[str, TopicId | None]:
     topics = cluster.topics
     return {topic: topics[topic].id for topic in dict.fromkeys([tp[0] for tp in rows])}
-
-
-def other_brokers(cluster: ClusterState, ids: Iterable[BrokerId]) -> tuple[BrokerId, ...]:
-    excluded = dict.fromkeys(ids)
-    return tuple(b for b in cluster.brokers if b not in excluded and b != NO_LEADER)

@@ -197,9 +197,6 @@ class ClusterState:
     def partitions_on(self, broker: BrokerId) -> Mapping[TopicPartition, None]:
         return self.by_broker.get(broker, {})
 
-    def is_queued_for_deletion(self, topic: str) -> bool:
-        return topic in self.deletions
-
     def is_led(self, tp: TopicPartition) -> bool:
         """Not in deletion, or its deletion waits for its reassignment.
 

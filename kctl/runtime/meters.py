@@ -52,11 +52,8 @@ class Meters:
     loop_lag: Timing = attrs.field(factory=Timing)
     """Wall clock: how late the loop came round."""
     effects: dict[str, int] = attrs.field(factory=dict)
-    rows_written: int = 0
-    rows_read: int = 0
     faults: int = 0
     elections_won: int = 0
-    unclean_elections: int = 0
     quarantined: int = 0
     """How often a znode was found that cannot be used; the cluster's quarantine names those."""
     state: int = 0

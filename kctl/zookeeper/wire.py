@@ -190,11 +190,6 @@ def pack_string(text: str) -> bytes:
     return INT.pack(len(raw)) + raw
 
 
-def pack_strings(texts: Sequence[str]) -> bytes:
-    """A vector of strings."""
-    return INT.pack(len(texts)) + b"".join(map(pack_string, texts))
-
-
 def unpack_buffer(frame: bytes, at: int) -> tuple[bytes, int]:
     """The buffer at this place and the place behind it; null reads as empty."""
     (length,) = INT.unpack_from(frame, at)

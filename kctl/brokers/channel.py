@@ -59,6 +59,8 @@ log = structlog.get_logger("kctl.brokers")
 Queued = LeaderAndIsrRequest | StopReplicaRequest | SharedUpdateMetadata
 Emit = Callable[[Event], None]
 
+QUEUE_TIMES_MAX = 1_024
+
 
 @attrs.frozen
 class ChannelSettings:
@@ -141,6 +143,9 @@ class Channel:
         self._connection: Connection | None = None
         self._versions: Versions | None = None
         self._queue: deque[tuple[int, Queued]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._put_at: deque[float] = deque()
+        """When each of `_queue` was put in."""
         self._queued_rows = 0
         self._missed: _Missed | None = None
         self._arrived = asyncio.Event()
@@ -150,6 +155,11 @@ class Channel:
         """Requests put in so far; also the number of the last one."""
         self.acknowledged = 0
         """Number of the last one answered. One that was thrown away counts with its successor."""
+        self.taken = 0
+        """Requests that left the queue for the broker."""
+        self.queue_times_s: deque[float] = deque(maxlen=QUEUE_TIMES_MAX)
+        """How long the last ones of them waited in it."""
+        self.queue_time_total_s = 0.0
         self.dropped_backlogs = 0
         self.unsendable = 0
 
@@ -161,6 +171,7 @@ class Channel:
             self._miss(item)
             return
         self._queue.append((self.accepted, item))
+        self._put_at.append(self._loop.time())
         self._queued_rows += rows_in(item)
         settings = self._settings
         if (
@@ -210,12 +221,19 @@ class Channel:
                     break
             else:
                 number, item = self._queue.popleft()
+                self._note_taken()
                 self._queued_rows -= rows_in(item)
                 try:
                     await self._deliver(item)
                 finally:
                     self._leave(item)
                 self._acknowledge(number)
+
+    def _note_taken(self) -> None:
+        waited_s = self._loop.time() - self._put_at.popleft()
+        self.taken += 1
+        self.queue_time_total_s += waited_s
+        self.queue_times_s.append(waited_s)
 
     async def _stand_by(self) -> None:
         """Nothing to send: connect all the same, the broker's versions matter to everyone."""
@@ -398,6 +416,7 @@ class Channel:
     def _begin_resync(self) -> None:
         if self._missed is None:
             self._missed = _Missed()
+        self._put_at.clear()
         while self._queue:
             _number, item = self._queue.popleft()
             self._miss(item)

@@ -7,13 +7,15 @@ it believes, so that a Kafka client sees leaders move. It stores no records.
 A frame is stamped when its last byte is there. What can wait is not done then: an UpdateMetadata is
 answered by its first bytes and read when somebody asks what the broker believes, each distinct body
 once for all brokers. With `quick`, LeaderAndIsr is treated alike (success, without a list of
-partitions), so that a benchmark measures the controller and not this.
+partitions) and StopReplica too (success for each partition), so that a benchmark measures the
+controller and not this.
 
 They do not register: whoever runs them puts `registration(epoch)` where the controller looks.
 """
 
 import asyncio
 import struct
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
@@ -22,7 +24,8 @@ from typing import NamedTuple, Self, cast
 import attrs
 
 from kctl.brokers.simulated_answers import leader_and_isr_response, metadata_response
-from kctl.brokers.simulated_belief import Belief, leader_and_isr_states
+from kctl.brokers.simulated_belief import Belief, leader_and_isr_states, stops_in
+from kctl.brokers.simulated_listener import Listener
 from kctl.brokers.versions import BY_PROTOCOL, LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from kctl.model.brokers import Broker, Endpoint
 from kctl.model.codes import KafkaError
@@ -54,7 +57,7 @@ class Frame:
     """A request as it came in."""
 
     stamp_s: float
-    """Loop time when its last byte was there."""
+    """Of the monotonic clock, when its last byte was there."""
     header: apis.RequestHeader
     data: bytes
     body_at: int
@@ -170,13 +173,17 @@ class SimulatedBroker:
         self.errors: dict[int, int] = {}
         """Answers requests of these keys with an error, and does not apply them."""
         self.mishap: Callable[[Frame], Mishap | None] = lambda _frame: None
+        self.held_s: Callable[[Frame], float] = lambda _frame: 0.0
+        """How long a request is held up before the broker looks at it."""
+        self.keeps_stamps_only = False
+        """Of requests; with `quick`, for clusters whose requests would fill the memory."""
         self.connections_made = 0
         self._quick = quick
         self._decoder = decoder or SharedDecoder()
         self._belief = Belief(broker_id)
         self._unread: list[Frame] = []
         self._highest_epoch = 0
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._links: dict[_Link, None] = {}
         self._arrived = asyncio.Event()
 
@@ -184,19 +191,15 @@ class SimulatedBroker:
 
     async def start(self) -> None:
         """Listen; on the same port as before, if there was one."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Link(self), "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        listener = Listener(lambda: _Link(self))
+        self.port = listener.open(self.port)
+        self._listener = listener
 
     async def stop(self) -> None:
         """As if killed: the port is closed, connections are cut."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-        self.cut()
-        if server is not None:
-            await server.wait_closed()
-        await asyncio.sleep(0)
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.close(self.cut)
 
     async def restart(self) -> None:
         """A new process: it has forgotten everything but its log dirs."""
@@ -220,7 +223,7 @@ class SimulatedBroker:
 
     @property
     def is_up(self) -> bool:
-        return self._server is not None
+        return self._listener is not None
 
     # -- what it believes ---------------------------------------------------------------------
 
@@ -234,7 +237,16 @@ class SimulatedBroker:
                     self._belief.update_metadata(request)
                 case cp.LeaderAndIsrRequest() as request:
                     self._belief.leader_and_isr(request)
+                case cp.StopReplicaRequest() as request:
+                    self._belief.stop_replica(request)
         return self._belief
+
+    def hand_over(self) -> list[Frame]:
+        """Accepted control requests since the last call. With `quick`: whoever takes them applies
+        them, this broker forgets them."""
+        frames, self._unread = self._unread, []
+        self.frames.clear()
+        return frames
 
     def requests(self) -> list[Struct]:
         """All control requests, decoded."""
@@ -269,21 +281,21 @@ class SimulatedBroker:
             return metadata_response(self.belief, request, self.listener, frame.version)
         if frame.key not in CONTROL:
             return None
-        self.frames.append(frame)
+        self.frames.append(attrs.evolve(frame, data=b"") if self.keeps_stamps_only else frame)
         self._arrived.set()
         if frame.key == STOP_REPLICA:
             return self._on_stop_replica(frame)
         error = self._judge(frame.key, read_head(frame))
         if frame.key == UPDATE_METADATA:
             if not error:
-                self._unread.append(frame)
+                self._accept(frame)
             return cp.UpdateMetadataResponse(error)
         return self._on_leader_and_isr(frame, error)
 
     def _on_leader_and_isr(self, frame: Frame, error: int) -> Struct:
         if self._quick:
             if not error:
-                self._unread.append(frame)
+                self._accept(frame)
             return cp.LeaderAndIsrResponse(error)
         request = self._decoder.request(frame)
         assert isinstance(request, cp.LeaderAndIsrRequest)
@@ -301,12 +313,20 @@ class SimulatedBroker:
             frame.key, Head(request.controller_id, request.controller_epoch, request.broker_epoch)
         )
         partitions: Mapping[TopicPartition, int] = {}
-        if not error:
+        if self._quick and not error:
+            self._accept(frame)
+            partitions = {tp: KafkaError.NONE for tp, _epoch, _delete in stops_in(request)}
+        elif not error:
             error, partitions = self.belief.stop_replica(request)
         return cp.StopReplicaResponse(
             error,
             tuple(cp.StopReplicaPartitionError(*tp, code) for tp, code in partitions.items()),
         )
+
+    def _accept(self, frame: Frame) -> None:
+        """To be read when somebody asks."""
+        if not self.keeps_stamps_only:
+            self._unread.append(frame)
 
     def _judge(self, key: int, head: Head) -> int:
         """The error of the whole request."""
@@ -372,35 +392,44 @@ class _Link(asyncio.Protocol):
             except WireError:
                 self.abort()
                 return
-            self._frames.append(Frame(self._loop.time(), header, frame, body_at))
+            self._frames.append(Frame(time.monotonic(), header, frame, body_at))
         self._answer_next()
 
     def _answer_next(self) -> None:
         while self._frames and self._answering is None:
             frame = self._frames.popleft()
-            mishap = self._broker.mishap(frame)
-            if mishap is Mishap.CUT_BEFORE:
-                self.abort()
+            if held_s := self._broker.held_s(frame):
+                self._answering = self._loop.call_later(held_s, self._take_late, frame)
                 return
-            try:
-                answer = self._broker.answer(frame)
-            except WireError:
-                answer = None
-            if answer is None or mishap is Mishap.CUT_AFTER:
-                self.abort()
-                return
-            if mishap is Mishap.SILENCE or (self._broker.silent and frame.key in CONTROL):
-                continue
-            if mishap is Mishap.GARBAGE:
-                answer = answer[:4] + b"\xff" * 7
-            elif mishap is Mishap.WRONG_REQUEST:
-                answer = _LENGTH.pack(frame.header.correlation_id + 1) + answer[4:]
-            if self._broker.delay_s:
-                self._answering = self._loop.call_later(
-                    self._broker.delay_s, self._answer_late, answer
-                )
-            else:
-                self._write(answer)
+            self._take(frame)
+
+    def _take_late(self, frame: Frame) -> None:
+        self._answering = None
+        self._take(frame)
+        self._answer_next()
+
+    def _take(self, frame: Frame) -> None:
+        mishap = self._broker.mishap(frame)
+        if mishap is Mishap.CUT_BEFORE:
+            self.abort()
+            return
+        try:
+            answer = self._broker.answer(frame)
+        except WireError:
+            answer = None
+        if answer is None or mishap is Mishap.CUT_AFTER:
+            self.abort()
+            return
+        if mishap is Mishap.SILENCE or (self._broker.silent and frame.key in CONTROL):
+            return
+        if mishap is Mishap.GARBAGE:
+            answer = answer[:4] + b"\xff" * 7
+        elif mishap is Mishap.WRONG_REQUEST:
+            answer = _LENGTH.pack(frame.header.correlation_id + 1) + answer[4:]
+        if self._broker.delay_s:
+            self._answering = self._loop.call_later(self._broker.delay_s, self._answer_late, answer)
+        else:
+            self._write(answer)
 
     def _answer_late(self, answer: bytes) -> None:
         self._answering = None

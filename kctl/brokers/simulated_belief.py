@@ -1,8 +1,8 @@
 """What a simulated broker believes: the controller's requests, applied as real brokers apply them.
 
 A broker obeys the highest controller epoch that it has seen, ignores requests for an earlier
-incarnation of itself, takes a LeaderAndIsr only if it raises the leader epoch, and does not start
-a follower whose leader it does not know, though it answers success all the same.
+incarnation of itself, takes a LeaderAndIsr only if it raises the leader epoch, and does not take
+up that of a leader which it does not know, though it answers success all the same.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,8 @@ class Hosted:
     state: cp.LeaderAndIsrPartitionState
     topic_id: bytes
     started: bool
-    """Leads, or follows a leader that the broker knows."""
+    """Leads, or follows a leader that the broker knows. If not, only its log is there, and the same
+    epoch can be told again."""
 
 
 @attrs.define
@@ -87,12 +88,14 @@ class Belief:
         if known is not None:
             if NULL_UUID not in (topic_id, known.topic_id) and topic_id != known.topic_id:
                 return KafkaError.INCONSISTENT_TOPIC_ID
-            if state.leader_epoch <= known.state.leader_epoch:
+            if known.started and state.leader_epoch <= known.state.leader_epoch:
                 return KafkaError.STALE_CONTROLLER_EPOCH
         if self.broker_id not in state.replicas:
             return KafkaError.UNKNOWN_TOPIC_OR_PARTITION
         started = state.leader == self.broker_id or state.leader in self.live
-        self.hosted[tp] = Hosted(state, topic_id, started)
+        if started or known is None or not known.started:
+            self.hosted[tp] = Hosted(state, topic_id, started)
+        # Else it stays what it was: the epoch of a leader that it does not know is not taken up.
         self.deleted.pop(tp, None)
         return KafkaError.NONE
 

@@ -10,7 +10,7 @@ from kctl.messages.events import (
     LeaderAndIsrResponseReceived,
     UpdateMetadataResponseReceived,
 )
-from kctl.messages.outbox import Outbox
+from kctl.messages.outbox import NOTIFICATION_DROPPED, Outbox
 from kctl.messages.term import ControllerMoved
 from kctl.model.cluster import ClusterState
 from kctl.model.codes import KafkaError, Malformed
@@ -83,9 +83,11 @@ async def on_log_dir_notification(cluster: ClusterState, outbox: Outbox) -> None
     brokers: dict[int, None] = {}
     for path, broker in notifications.items():
         if isinstance(broker, Malformed):
-            outbox.tell("notification dropped", broker.reason, key=path)
+            outbox.tell(NOTIFICATION_DROPPED, broker.reason, key=path)
         elif broker in cluster.brokers:
             brokers[broker] = None
+        else:
+            outbox.tell(NOTIFICATION_DROPPED, f"broker {broker} is not known", key=path)
     for broker in brokers:
         for chunk in chunks(list(cluster.partitions_on(broker))):
             for tp in chunk:

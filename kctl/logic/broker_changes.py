@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping
 
 from kctl.logic import deletion, reassignment
 from kctl.logic.chunks import chunks
-from kctl.logic.partitions import renew_leaderships, trigger_online
+from kctl.logic.partitions import trigger_online
 from kctl.logic.recipients import (
     flush,
     stop_replica,
+    tell_departed,
     tell_leadership,
     tell_live_brokers,
 )
@@ -79,6 +80,7 @@ async def on_broker_startup(cluster: ClusterState, ids: list[BrokerId], outbox: 
     why = f"broker {_list(ids)} started"
     outbox.tell("broker started", why, key=_list(ids))
     tell_live_brokers(outbox, cluster.brokers)
+    tell_departed(cluster, outbox, ids)
     await take_online(cluster, replicas_on(cluster, ids), outbox)
     await tell_everything(cluster, ids, outbox)
     await repair_assignments(cluster, outbox)
@@ -165,6 +167,7 @@ async def on_broker_resync(cluster: ClusterState, event: BrokerResync, outbox: O
     if broker is None or broker.epoch != event.broker_epoch:
         return
     cluster.told.pop(broker.id, None)
+    tell_departed(cluster, outbox, (broker.id,))
     tell_live_brokers(outbox, (broker.id,))
     for chunk in chunks(list(cluster.partitions_on(broker.id))):
         for tp in chunk:
@@ -173,14 +176,6 @@ async def on_broker_resync(cluster: ClusterState, event: BrokerResync, outbox: O
                 tell_leadership(cluster, outbox, tp, (broker.id,))
         await flush(cluster, outbox)
     await tell_everything(cluster, (broker.id,), outbox)
-    # A follower that was told its leader before it knew the live brokers never started, and heeds
-    # that epoch no more; those in the ISR evidently fetch.
-    idle = [
-        tp
-        for tp in cluster.partitions_on(broker.id)
-        if cluster.rows[tp].state is PartitionState.ONLINE and broker.id not in cluster.rows[tp].isr
-    ]
-    await renew_leaderships(cluster, idle, outbox, f"broker {broker.id} is told again")
     owed = dict.fromkeys(event.owed_deletions)
     owed.update(dict.fromkeys(deletion.started_on(cluster, broker.id)))
     for tp in owed:

@@ -8,17 +8,24 @@ T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
 
-CHUNK = 1_000
+CHUNK = 500
 """Rows between two awaits: a few milliseconds of work, and a handful of multis."""
 
 ROUND = 10_000
 """Rows in one round of requests, where nothing is written between: enough for each broker."""
 
+WRITE = 5_000
+"""Rows in one write: ZooKeeper is at work on its first multis while the last ones are made, and
+rarely waited for. Deciding on them, and taking in what came of it, is done in chunks."""
+
 REQUEST = 2_000
 """Rows in one request."""
 
 SMALL = 250
-"""Rows between two awaits where each costs more than elsewhere: its assignment changes."""
+"""Rows between two awaits where each costs more than elsewhere: it is decided on, or changes."""
+
+FEW = 100
+"""The same where its assignment changes, and several states on the way."""
 
 
 def chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[tuple[T, ...]]:

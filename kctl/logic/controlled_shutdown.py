@@ -3,6 +3,7 @@
 from kctl.logic.chunks import paced
 from kctl.logic.elections import Strategy
 from kctl.logic.partitions import elect_leaders
+from kctl.logic.quarantine import on_quarantine_check
 from kctl.logic.replicas import take_offline
 from kctl.messages.answers import ApiError, ControlledShutdownDone, Refused
 from kctl.messages.effects import Flush
@@ -19,6 +20,9 @@ NO_EPOCH = -1
 async def on_controlled_shutdown(
     cluster: ClusterState, event: ControlledShutdown, outbox: Outbox
 ) -> None:
+    if cluster.quarantine:
+        # What was repaired meanwhile may be led by this broker, and must not be left behind.
+        await on_quarantine_check(cluster, outbox)
     broker = cluster.brokers.get(event.broker)
     if broker is None:
         return outbox.answer(event.caller, Refused(ApiError(KafkaError.BROKER_NOT_AVAILABLE)))
@@ -30,14 +34,11 @@ async def on_controlled_shutdown(
     led = await _movable(cluster, event.broker, led=True)
     await elect_leaders(cluster, led, Strategy.CONTROLLED_SHUTDOWN, outbox, why)
     followed = await _movable(cluster, event.broker, led=False)
+    await Flush()  # looking for them took its time
     moved = dict.fromkeys(led)
-    await take_offline(
-        cluster,
-        {tp: (event.broker,) for tp in followed if tp not in moved},
-        outbox,
-        why,
-        fenced={},
-    )
+    leaving = {tp: (event.broker,) for tp in followed if tp not in moved}
+    await Flush()
+    await take_offline(cluster, leaving, outbox, why, fenced={})
     remaining = tuple(await _movable(cluster, event.broker, led=True))
     outbox.answer(event.caller, ControlledShutdownDone(remaining))
     return None

@@ -28,6 +28,7 @@ async def elect(node: Node, outbox: Outbox) -> ClusterState | None:
         await CreateControllerEpoch()
         seen = await ReadControllership()
     holder = seen.controller
+    _remember(node, holder)
     if seen.epoch is None or (holder is not None and not _may_take(node, holder)):
         node.active_id = None if holder is None else holder.broker_id
         return None
@@ -47,7 +48,8 @@ async def elect(node: Node, outbox: Outbox) -> ClusterState | None:
                 outbox.events.append(Reelect())
             return None
     node.active_id = node.settings.controller_id
-    node.cluster = ClusterState(node.settings, epoch, seen.epoch_zk_version + 1)
+    known = tuple(node.seen_controllers)
+    node.cluster = ClusterState(node.settings, epoch, seen.epoch_zk_version + 1, known)
     outbox.tell("elected", f"controller epoch {epoch}", key=str(node.active_id))
     return node.cluster
 
@@ -61,6 +63,13 @@ def _may_take(node: Node, holder: ControllerNode) -> bool:
     return settings.takeover or settings.force_takeover
 
 
+def _remember(node: Node, holder: ControllerNode | None) -> None:
+    """Topics that brokers create before they hear of the next controller may name this one."""
+    own = node.settings.controller_id
+    if holder is not None and holder.kctl and not holder.ours and holder.broker_id != own:
+        node.seen_controllers[holder.broker_id] = None
+
+
 async def maybe_resign(node: Node, outbox: Outbox) -> bool:
     """Look who is controller, and arm the watch on it; resign if it was us and is no longer.
 
@@ -68,6 +77,7 @@ async def maybe_resign(node: Node, outbox: Outbox) -> bool:
     """
     seen = await ReadControllership()
     holder = seen.controller
+    _remember(node, holder)
     ours = holder is not None and holder.ours
     if ours and node.cluster is not None and seen.epoch == node.cluster.epoch:
         return True

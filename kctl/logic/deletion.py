@@ -147,7 +147,7 @@ async def _complete(cluster: ClusterState, topics: Sequence[str], outbox: Outbox
                 if pause:
                     await Flush()
                 del left[topic]
-                cluster.remove_topic(topic)
+                cluster.depart(topic)
                 outbox.tell("topic deleted", "all its replicas are gone", key=topic)
         if not left:
             return

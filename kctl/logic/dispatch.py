@@ -16,6 +16,7 @@ from kctl.logic import (
     retry,
     topic_requests,
     topics,
+    users,
 )
 from kctl.logic.failover import fail_over
 from kctl.logic.recipients import seal
@@ -62,6 +63,7 @@ ActiveEvent = (
     | ev.ListPartitionReassignments
     | ev.UpdateFeatures
     | ev.AllocateProducerIds
+    | ev.AlterUserScramCredentials
     | ev.QuarantineCheck
     | ev.Retry
 )
@@ -188,6 +190,8 @@ async def _on_active(  # noqa: PLR0915 one case for each event
             features.on_update_features(cluster, event, outbox)
         case ev.AllocateProducerIds():
             await features.on_allocate_producer_ids(cluster, event, outbox)
+        case ev.AlterUserScramCredentials():
+            await users.on_alter_user_scram_credentials(cluster, event, outbox)
         case ev.Retry():
             await retry.on_retry(cluster, outbox)
         case ev.QuarantineCheck():

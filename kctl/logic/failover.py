@@ -5,7 +5,7 @@ the next await. What was true before is not remembered: memory after an election
 ZooKeeper alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kctl.logic import deletion, reassignment
 from kctl.logic.broker_changes import usable_brokers
@@ -13,7 +13,7 @@ from kctl.logic.chunks import ROUND, chunks, paced
 from kctl.logic.features import set_up_features
 from kctl.logic.partitions import trigger_online
 from kctl.logic.preferred_leaders import on_zk_election, schedule_balance
-from kctl.logic.recipients import flush, tell_leadership, tell_live_brokers
+from kctl.logic.recipients import flush, tell_leaderships, tell_live_brokers
 from kctl.logic.replicas import take_offline
 from kctl.logic.topics import load_topics, mint_missing_topic_ids, repair_assignments
 from kctl.messages.effects import (
@@ -30,12 +30,12 @@ from kctl.messages.effects import (
     RemoveTopicNodes,
 )
 from kctl.messages.events import QuarantineCheck
-from kctl.messages.outbox import Outbox, StartTimer
+from kctl.messages.outbox import NOTIFICATION_DROPPED, Outbox, StartTimer
 from kctl.messages.requests import Connect
 from kctl.model.cluster import ClusterState
 from kctl.model.codes import Code, Malformed
 from kctl.model.names import TopicPartition
-from kctl.model.rows import Leadership, Replicas, Row
+from kctl.model.rows import Assignment, Leadership, Replicas, Row
 from kctl.model.states import PartitionState, ReplicaState
 
 FIRST_BALANCE_MS = 5_000
@@ -53,6 +53,9 @@ async def fail_over(cluster: ClusterState, outbox: Outbox) -> None:
     await set_up_features(cluster, outbox)
     logdirs = await ReadLogDirNotifications()
     isrs = await ReadIsrNotifications()
+    for path, seen in (*logdirs.items(), *isrs.items()):
+        if isinstance(seen, Malformed):
+            outbox.tell(NOTIFICATION_DROPPED, seen.reason, key=path)
     await RemoveNotifications((*logdirs, *isrs))
     await _load_brokers(cluster, outbox)
     marked = await ListDeletions()
@@ -92,13 +95,40 @@ async def _load_brokers(cluster: ClusterState, outbox: Outbox) -> None:
 async def _load_topics(cluster: ClusterState, outbox: Outbox) -> None:
     for names in chunks(sorted(await ListTopics())):
         await load_topics(cluster, await ReadTopics(names), outbox, unread=True)
+    while cluster.index_unread():
+        await Flush()
     await mint_missing_topic_ids(cluster, outbox)
-    for tps in chunks(cluster.rows):
+    for tps in chunks(cluster.rows, ROUND):
         found = await ReadPartitions(tps)
-        for tp in tps:
-            load_state(cluster, tp, found.get(tp, Code.NO_NODE), outbox)
+        for pause, chunk in paced(tps):
+            if pause:
+                await Flush()
+            _load_states(cluster, chunk, found, outbox)
     # Before any state is written for partitions that have none yet.
     await repair_assignments(cluster, outbox, unborn_only=True)
+
+
+def _load_states(
+    cluster: ClusterState,
+    tps: Iterable[TopicPartition],
+    found: Mapping[TopicPartition, Leadership | Code | Malformed],
+    outbox: Outbox,
+) -> None:
+    """Nearly all are healthy, and a failover waits for this: those take the short way."""
+    live = cluster.live
+    healthy: dict[Assignment, bool] = {}
+    for tp in tps:
+        seen = found.get(tp, Code.NO_NODE)
+        if isinstance(seen, Leadership) and seen.leader in live:
+            assignment = cluster.rows[tp].assignment
+            if seen.isr == assignment.replicas:
+                whole = healthy.get(assignment)
+                if whole is None:
+                    whole = healthy[assignment] = all(b in live for b in assignment.replicas)
+                if whole and not cluster.offline_dirs:
+                    cluster.load_healthy(tp, seen)
+                    continue
+        load_state(cluster, tp, seen, outbox)
 
 
 def load_state(
@@ -175,11 +205,12 @@ async def _tell_all(
         for pause, chunk in paced(round_):
             if pause:
                 await Flush()
+            untold = []
             for tp in chunk:
                 row = cluster.rows[tp]
-                if row.leadership is None or tp in told or not cluster.is_led(tp):
-                    continue
-                tell_leadership(cluster, outbox, tp, row.assignment.replicas)
+                if row.leadership is not None and tp not in told and cluster.is_led(tp):
+                    untold.append(tp)
+            tell_leaderships(cluster, outbox, untold)
         await flush(cluster, outbox)
 
 

@@ -4,14 +4,15 @@ Stricter than Kafka's controller, which looks at epochs only: a proposal counts 
 leader, and its ISR must have the leader in it and stay within the replicas.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
-from kctl.logic.chunks import CHUNK, chunks
+from kctl.logic.chunks import SMALL, WRITE, chunks, paced
 from kctl.logic.partitions import renew_leaderships, within_replicas
 from kctl.logic.reassignment import complete_ready
 from kctl.logic.recipients import flush, tell_metadata
+from kctl.logic.replicas import take_offline
 from kctl.logic.writing import refresh, tell_changes, write_leaderships
 from kctl.messages.answers import AlteredPartitions, ApiError, Refused
 from kctl.messages.effects import Flush, ReadIsrNotifications, ReadPartitions, RemoveNotifications
@@ -20,12 +21,13 @@ from kctl.messages.events import (
     IsrProposal,
     PartitionReassignmentIsrChange,
 )
-from kctl.messages.outbox import Outbox
+from kctl.messages.outbox import NOTIFICATION_DROPPED, Outbox
 from kctl.model.cluster import ClusterState
 from kctl.model.codes import KafkaError, Malformed
 from kctl.model.names import TopicId, TopicPartition
-from kctl.model.rows import Leadership, Row
+from kctl.model.rows import Leadership, Replicas, Row
 
+TOPICS = "/brokers/topics/"
 INELIGIBLE_REPLICA_SINCE = 2
 """Version of AlterPartition; older leaders know only OPERATION_NOT_ATTEMPTED."""
 
@@ -48,14 +50,18 @@ async def on_alter_partitions(
     proposals: dict[TopicPartition, Leadership] = {}
     waiting: dict[TopicPartition, _Request] = {}
     touched: dict[TopicPartition, None] = {}
+    judged = 0
     for request in requests:
         request.refused = _refuse(cluster, request.event)
         if request.refused is not None:
             continue
         for tp, proposal in _by_name(cluster, request).items():
             touched[tp] = None
-            if tp in proposals or len(proposals) >= CHUNK:
+            if tp in proposals or len(proposals) >= WRITE:
                 await _commit(cluster, proposals, waiting, outbox)
+            judged += 1
+            if judged % SMALL == 0:
+                await Flush()
             outcome = judge(cluster, tp, request.event, proposal)
             if isinstance(outcome, KafkaError) or outcome is cluster.rows[tp].leadership:
                 request.outcomes[tp] = outcome
@@ -104,7 +110,10 @@ def _by_name(cluster: ClusterState, request: _Request) -> dict[TopicPartition, I
     for (topic_id, partition), proposal in request.event.by_id.items():
         topic = cluster.topic_names.get(topic_id)
         if topic is None:
-            request.unknown_ids[topic_id, partition] = KafkaError.UNKNOWN_TOPIC_ID
+            error = KafkaError.UNKNOWN_TOPIC_ID
+            if any(path.startswith(TOPICS) for path in cluster.quarantine):
+                error = KafkaError.OPERATION_NOT_ATTEMPTED  # it may be the id of that one
+            request.unknown_ids[topic_id, partition] = error
         else:
             named[TopicPartition(topic, partition)] = proposal
     return named
@@ -118,7 +127,10 @@ def judge(
 ) -> Leadership | KafkaError:
     """What to write, the committed leadership itself if there is nothing to do, or the error."""
     row = cluster.rows.get(tp)
-    if row is None or row.leadership is None or tp in cluster.poisoned:
+    if tp in cluster.poisoned or (row is None and f"{TOPICS}{tp.topic}" in cluster.quarantine):
+        # Told that it is unknown, a leader gives up for good; this it takes back and asks again.
+        return KafkaError.OPERATION_NOT_ATTEMPTED
+    if row is None or row.leadership is None:
         return KafkaError.UNKNOWN_TOPIC_OR_PARTITION
     current = row.leadership
     if (
@@ -195,12 +207,44 @@ async def on_isr_change_notification(cluster: ClusterState, outbox: Outbox) -> N
     named: dict[TopicPartition, None] = {}
     for path, partitions in notifications.items():
         if isinstance(partitions, Malformed):
-            outbox.tell("notification dropped", partitions.reason, key=path)
-        else:
-            named.update(dict.fromkeys(tp for tp in partitions if tp in cluster.rows))
+            outbox.tell(NOTIFICATION_DROPPED, partitions.reason, key=path)
+            continue
+        known = 0
+        for pause, chunk in paced(partitions):
+            if pause:
+                await Flush()
+            usable = dict.fromkeys([tp for tp in chunk if tp in cluster.rows])
+            known += len(usable)
+            named.update(usable)
+        if not known:
+            some = ", ".join(map(str, partitions[:3])) or "no partition"
+            outbox.tell(NOTIFICATION_DROPPED, f"it names {some}, nothing that is known", key=path)
     await reread(cluster, tuple(named), outbox)
     await RemoveNotifications(tuple(notifications))
+    await _drop_the_gone(cluster, named, outbox)
     await complete_ready(cluster, named, outbox)
+
+
+async def _drop_the_gone(
+    cluster: ClusterState, tps: Iterable[TopicPartition], outbox: Outbox
+) -> None:
+    """Out of ISRs into which an old leader took a replica back that was just leaving.
+
+    Nobody else would take it out before the leader misses it, and till then whoever produces with
+    acks=all waits.
+    """
+    gone: dict[TopicPartition, Replicas] = {}
+    for pause, chunk in paced(tps):
+        if pause:
+            await Flush()
+        for tp in chunk:
+            row = cluster.rows.get(tp)
+            if row is None or row.leadership is None or not cluster.is_led(tp):
+                continue
+            dead = tuple([b for b in row.isr if b in row.replicas and not cluster.is_online(b, tp)])
+            if dead and cluster.is_online(row.leader, tp):
+                gone[tp] = dead
+    await take_offline(cluster, gone, outbox, "its leader took it back as it left", fenced=gone)
 
 
 async def on_reassignment_isr_change(

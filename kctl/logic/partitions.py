@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import attrs
 
 from kctl.logic import elections
-from kctl.logic.chunks import chunks, paced
+from kctl.logic.chunks import SMALL, WRITE, chunks, paced
 from kctl.logic.elections import Strategy, bumped
 from kctl.logic.recipients import flush, tell_leadership
 from kctl.logic.replicas import take_offline
@@ -62,16 +62,22 @@ async def initialize_partitions(
     """First leader and ISR are the assigned replicas that are online; without any it stays New."""
     online: dict[TopicPartition, Row] = {}
     lived: list[TopicPartition] = []
-    for chunk in chunks(tps):
+    for batch in chunks(tps, WRITE):
         proposals: dict[TopicPartition, Leadership] = {}
-        for tp in chunk:
-            isr = cluster.online_replicas(tp, cluster.rows[tp].assignment.replicas)
-            if isr:
-                proposals[tp] = Leadership(isr[0], isr, 0, cluster.epoch, 0)
+        for pause, chunk in paced(batch):
+            if pause:
+                await Flush()
+            for tp in chunk:
+                isr = cluster.online_replicas(tp, cluster.rows[tp].assignment.replicas)
+                if isr:
+                    proposals[tp] = Leadership(isr[0], isr, 0, cluster.epoch, 0)
         written = await _create_states(cluster, proposals, lived) if proposals else Written()
-        for tp, (_, row) in written.done.items():
-            tell_leadership(cluster, outbox, tp, row.isr, is_new=True)
-            online[tp] = row
+        for pause, chunk in paced(written.done):
+            if pause:
+                await Flush()
+            for tp in chunk:
+                row = online[tp] = written.done[tp][1]
+                tell_leadership(cluster, outbox, tp, row.isr, is_new=True)
         tell_changes(outbox, "partition initialised", why, written.done)
         for tp, reason in written.failed.items():
             outbox.tell("partition not initialised", reason, key=str(tp))
@@ -92,14 +98,17 @@ async def _create_states(
     result = Written()
     codes = await CreatePartitionStates(proposals)
     doubtful: dict[TopicPartition, None] = {}
-    for tp, proposal in proposals.items():
-        code = codes.get(tp, Code.UNKNOWN)
-        if code is Code.OK:
-            _enter_online(cluster, result, tp, proposal)
-        elif code is Code.NODE_EXISTS or code is Code.UNKNOWN:
-            doubtful[tp] = None
-        else:
-            result.failed[tp] = f"its state znode could not be created: {code.value}"
+    for pause, chunk in paced(proposals, SMALL):
+        if pause:
+            await Flush()
+        for tp in chunk:
+            code = codes.get(tp, Code.UNKNOWN)
+            if code is Code.OK:
+                _enter_online(cluster, result, tp, proposals[tp])
+            elif code is Code.NODE_EXISTS or code is Code.UNKNOWN:
+                doubtful[tp] = None
+            else:
+                result.failed[tp] = f"its state znode could not be created: {code.value}"
     if not doubtful:
         return result
     found = await ReadPartitions(tuple(doubtful), sync=True)
@@ -168,7 +177,7 @@ async def elect_leaders(
 ) -> ElectionOutcome:
     """Elect in chunks; each is written, told to the brokers, and only then the next one begun."""
     outcome = ElectionOutcome()
-    for chunk in chunks(tps):
+    for chunk in chunks(tps, WRITE):
         part = await _elect_chunk(cluster, chunk, strategy, outbox, why)
         outcome.elected.update(part.elected)
         outcome.failed.update(part.failed)
@@ -186,19 +195,33 @@ async def _elect_chunk(
     outcome = ElectionOutcome()
     pending = dict.fromkeys(tps)
     for _ in range(ATTEMPTS_MAX):
-        unclean = await _unclean_topics(cluster, pending, strategy)
         proposals: dict[TopicPartition, Leadership] = {}
-        for tp in pending:
-            proposal = decide(cluster, tp, strategy, unclean=unclean.get(tp.topic, False))
+        undecided: list[TopicPartition] = []
+        for pause, chunk in paced(pending, SMALL):
+            if pause:
+                await Flush()
+            for tp in chunk:
+                proposal = decide(cluster, tp, strategy)
+                if proposal is None:
+                    undecided.append(tp)
+                else:
+                    proposals[tp] = proposal
+        unclean = await _unclean_topics(cluster, undecided, strategy)
+        for tp in undecided:
+            allowed = unclean.get(tp.topic, False)
+            proposal = decide(cluster, tp, strategy, unclean=True) if allowed else None
             if proposal is None:
                 outcome.failed[tp] = NO_ELIGIBLE_LEADER
             else:
                 proposals[tp] = proposal
         written = await write_leaderships(cluster, proposals, PartitionState.ONLINE)
         outcome.failed.update(written.failed)
-        for tp, (before, after) in written.done.items():
-            outcome.elected[tp] = after
-            tell_leadership(cluster, outbox, tp, lisr_recipients(cluster, tp, before, strategy))
+        for pause, done in paced(written.done, SMALL):
+            if pause:
+                await Flush()
+            for tp in done:
+                before, outcome.elected[tp] = written.done[tp]
+                tell_leadership(cluster, outbox, tp, lisr_recipients(cluster, tp, before, strategy))
         tell_changes(outbox, "leader elected", f"{why} ({strategy.value})", written.done)
         pending = written.stale
         if not pending:
@@ -298,15 +321,16 @@ def _reachable(cluster: ClusterState, tp: TopicPartition, replicas: Replicas) ->
 async def _unclean_topics(
     cluster: ClusterState, tps: Iterable[TopicPartition], strategy: Strategy
 ) -> dict[str, bool]:
-    """Where an unclean election is allowed; read only for partitions that would need one."""
+    """Where an unclean election is allowed, of topics in which a replica is there to be elected."""
     if strategy is not Strategy.OFFLINE:
         return {}
     topics: dict[str, None] = {}
-    for tp in tps:
-        row = cluster.rows[tp]
-        online = cluster.online_replicas(tp, row.assignment.replicas)
-        if online and not [b for b in row.isr if b in online]:
-            topics[tp.topic] = None
+    for pause, chunk in paced(tps):
+        if pause:
+            await Flush()
+        for tp in chunk:
+            if cluster.online_replicas(tp, cluster.rows[tp].assignment.replicas):
+                topics[tp.topic] = None
     return await unclean_allowed(cluster, tuple(topics)) if topics else {}
 
 

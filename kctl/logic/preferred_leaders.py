@@ -68,12 +68,15 @@ async def elect(
     """An outcome for each partition; one that cannot be elected does not hinder the others."""
     errors: dict[TopicPartition, ApiError] = {}
     due: list[TopicPartition] = []
-    for tp in dict.fromkeys(asked):
-        error = _not_electable(cluster, tp, election_type)
-        if error is None:
-            due.append(tp)
-        else:
-            errors[tp] = error
+    for pause, chunk in paced(dict.fromkeys(asked)):
+        if pause:
+            await Flush()
+        for tp in chunk:
+            error = _not_electable(cluster, tp, election_type)
+            if error is None:
+                due.append(tp)
+            else:
+                errors[tp] = error
     unclean = election_type is ElectionType.UNCLEAN
     strategy = Strategy.UNCLEAN if unclean else Strategy.PREFERRED
     outcome = await elect_leaders(cluster, due, strategy, outbox, why)
@@ -135,13 +138,16 @@ async def on_auto_balance(cluster: ClusterState, outbox: Outbox) -> None:
     for broker, tps in lost.items():
         preferring = await _count_preferring(cluster, broker)
         if len(tps) * 100 > preferring * settings.leader_imbalance_per_broker_percentage:
-            due += [
-                tp
-                for tp in tps
-                if cluster.is_online(broker, tp)
-                and broker in cluster.rows[tp].isr
-                and tp not in cluster.poisoned
-            ]
+            for pause, chunk in paced(tps):
+                if pause:
+                    await Flush()
+                due += [
+                    tp
+                    for tp in chunk
+                    if cluster.is_online(broker, tp)
+                    and broker in cluster.rows[tp].isr
+                    and tp not in cluster.poisoned
+                ]
     await elect_leaders(cluster, due, Strategy.PREFERRED, outbox, "leaders out of balance")
 
 

@@ -14,7 +14,7 @@ not: replicas that vanish leave the ISR first.
 from collections.abc import Iterable, Mapping
 
 from kctl.logic import deletion
-from kctl.logic.chunks import SMALL, chunks, mapping_chunks, paced
+from kctl.logic.chunks import FEW, SMALL, chunks, mapping_chunks, paced
 from kctl.logic.elections import bumped
 from kctl.logic.partitions import initialize_partitions
 from kctl.logic.recipients import flush, tell_leadership
@@ -105,7 +105,7 @@ async def _update(
     if changed:
         failed.update(await write_assignments(cluster, changed, outbox))  # U1
     changes: dict[TopicPartition, tuple[Row, Row]] = {}
-    for pause, chunk in paced(changed, SMALL):
+    for pause, chunk in paced(changed, FEW):
         if pause:
             await Flush()
         for tp in chunk:
@@ -238,7 +238,7 @@ async def _finish(
     }
     if not ready:
         return
-    for pause, chunk in paced(ready, SMALL):
+    for pause, chunk in paced(ready, FEW):
         if pause:
             await Flush()
         for tp in chunk:
@@ -251,7 +251,7 @@ async def _finish(
     needed = {tp: a for tp, a in final.items() if cluster.rows[tp].assignment != a}
     failed = await write_assignments(cluster, needed, outbox)  # B6
     done: dict[TopicPartition, tuple[Row, Row]] = {}
-    for pause, chunk in paced(ready, SMALL):
+    for pause, chunk in paced(ready, FEW):
         if pause:
             await Flush()
         for tp in chunk:
@@ -342,12 +342,15 @@ async def on_api_reassignment(
 ) -> None:
     errors: dict[TopicPartition, ApiError] = {}
     wanted: dict[TopicPartition, Assignment] = {}
-    for tp, target in event.targets.items():
-        outcome = _validate(cluster, tp, target)
-        if isinstance(outcome, ApiError):
-            errors[tp] = outcome
-        else:
-            wanted[tp] = outcome
+    for pause, chunk in paced(event.targets, SMALL):
+        if pause:
+            await Flush()
+        for tp in chunk:
+            outcome = _validate(cluster, tp, event.targets[tp])
+            if isinstance(outcome, ApiError):
+                errors[tp] = outcome
+            else:
+                wanted[tp] = outcome
     if wanted:
         # The API beats the znode.
         await _drop_from_admin_node(dict.fromkeys(wanted), outbox)
@@ -393,10 +396,8 @@ def _nonsense(cluster: ClusterState, target: Replicas) -> str | None:
         return f"the replica list {list(target)} has duplicates"
     if min(target) < 0:
         return f"the replica list {list(target)} has a negative broker id"
-    own = cluster.settings.controller_id
-    if own in target:
-        return f"{own} is the controller and never a replica"
-    return None
+    named = [i for i in cluster.controller_ids if i in target]
+    return f"{named[0]} is the controller and never a replica" if named else None
 
 
 async def on_zk_reassignment(
@@ -463,6 +464,8 @@ async def complete_ready(
     cluster: ClusterState, tps: Iterable[TopicPartition], outbox: Outbox
 ) -> None:
     """ISRs changed: finish the reassignments that only waited for that."""
+    if not cluster.reassigning:
+        return
     ready = {
         tp: None
         for tp in tps

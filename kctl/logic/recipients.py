@@ -8,7 +8,7 @@ not started, and the broker answers success all the same); LeaderAndIsr; UpdateM
 StopReplica.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kctl.logic.chunks import CHUNK, REQUEST, chunks, mapping_chunks
 from kctl.messages.effects import Flush
@@ -21,12 +21,15 @@ from kctl.messages.requests import (
 )
 from kctl.model.brokers import Broker
 from kctl.model.cluster import ClusterState
-from kctl.model.names import BrokerId, TopicId, TopicPartition
-from kctl.model.rows import Assignment, Replicas, Row
+from kctl.model.names import NO_LEADER, BrokerId, TopicId, TopicPartition
+from kctl.model.rows import Assignment, Leadership, Replicas, Row
+from kctl.model.states import PartitionState
 
 EPOCH_DURING_DELETE = -2
 """Leader epoch in StopReplica while the topic is deleted: wins over any epoch the broker knows."""
 EPOCH_UNKNOWN = -1
+GONE = Row(Assignment(()), Leadership(NO_LEADER, (), 0, 0, 0), PartitionState.NON_EXISTENT, ())
+"""Stands for a partition that is told with leader -2 and of which nothing else is known."""
 
 
 def tell_leadership(
@@ -58,12 +61,60 @@ def tell_leadership(
     gathered.metadata[tp] = None
 
 
+def tell_leaderships(
+    cluster: ClusterState, outbox: Outbox, tps: Collection[TopicPartition]
+) -> None:
+    """`tell_leadership` to all replicas of each, of many partitions."""
+    gathered = outbox.gathered
+    if gathered.stop:
+        for tp in tps:
+            tell_leadership(cluster, outbox, tp, cluster.rows[tp].assignment.replicas)
+        return
+    rows, known, orders = cluster.rows, cluster.brokers, gathered.leader_and_isr
+    for tp in tps:
+        for broker in rows[tp].assignment.replicas:
+            of_broker = orders.get(broker)
+            if of_broker is not None:
+                of_broker.setdefault(tp, False)
+            elif broker in known:
+                orders[broker] = {tp: False}
+    gathered.metadata.update(dict.fromkeys(tps))
+
+
 def tell_metadata(outbox: Outbox, tps: Iterable[TopicPartition]) -> None:
     outbox.gathered.metadata.update(dict.fromkeys(tps))
 
 
 def tell_live_brokers(outbox: Outbox, brokers: Iterable[BrokerId]) -> None:
     outbox.gathered.live_brokers_for.update(dict.fromkeys(brokers))
+
+
+def tell_departed(cluster: ClusterState, outbox: Outbox, brokers: Iterable[BrokerId]) -> None:
+    """Topics that are being deleted or were in this term, to brokers that may not have heard of it.
+
+    An UpdateMetadata of everything that exists takes nothing out of a broker's cache. Of a topic
+    that was created again only the partitions that it has not any more are told.
+    """
+    recipients = _incarnations(cluster, brokers)
+    live = live_brokers(cluster)
+    departed = {tp: GONE for tp in cluster.departed if tp not in cluster.rows}
+    for topic, deletion in cluster.deletions.items():
+        if deletion.started:
+            departed.update(dict.fromkeys(cluster.partitions_of(topic), GONE))
+    for rows in mapping_chunks(departed, REQUEST) if recipients else ():
+        topic_ids = {tp.topic: cluster.departed.get(tp) for tp in rows}
+        topic_ids.update({t: cluster.topics[t].id for t in topic_ids if t in cluster.topics})
+        outbox.dispatches.append(
+            UpdateMetadataRequest(
+                recipients=recipients,
+                controller_epoch=cluster.epoch,
+                live_brokers=live,
+                rows=rows,
+                deleted=dict.fromkeys(topic_ids),
+                topic_ids=topic_ids,
+            )
+        )
+        cluster.told.update(dict.fromkeys(recipients, cluster.membership))
 
 
 def stop_replica(
@@ -186,8 +237,12 @@ def _metadata_rows(
     rows = {}
     for tp in tps:
         row = all_rows.get(tp)
-        if row is not None and row.leadership is not None:
+        if row is None:
+            continue
+        if row.leadership is not None:
             rows[tp] = row
+        elif tp.topic in cluster.deletions:
+            rows[tp] = GONE  # its state cannot be understood, but the brokers may know it
     return rows
 
 
@@ -198,7 +253,7 @@ def _seal_metadata(
     rows: Mapping[TopicPartition, Row],
     live: tuple[Broker, ...],
 ) -> None:
-    recipients = {b: cluster.brokers[b].epoch for b in brokers if b in cluster.brokers}
+    recipients = _incarnations(cluster, brokers)
     if not recipients:
         return
     topic_ids = _topic_ids(cluster, rows)
@@ -215,6 +270,10 @@ def _seal_metadata(
     )
     for broker in recipients:
         cluster.told[broker] = cluster.membership
+
+
+def _incarnations(cluster: ClusterState, brokers: Iterable[BrokerId]) -> dict[BrokerId, int]:
+    return {b: cluster.brokers[b].epoch for b in brokers if b in cluster.brokers}
 
 
 def _offline_replicas(

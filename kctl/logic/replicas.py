@@ -6,7 +6,7 @@ partition cost one write.
 
 from collections.abc import Iterable, Mapping
 
-from kctl.logic.chunks import ROUND, SMALL, chunks, mapping_chunks, paced
+from kctl.logic.chunks import REQUEST, ROUND, SMALL, WRITE, chunks, mapping_chunks, paced
 from kctl.logic.elections import bumped, removed_from_isr
 from kctl.logic.recipients import flush, stop_replica, tell_leadership
 from kctl.logic.writing import (
@@ -75,7 +75,7 @@ async def take_offline(
     disk.
     """
     told: dict[TopicPartition, None] = {}
-    for chunk in mapping_chunks(replicas):
+    for chunk in mapping_chunks(replicas, WRITE):
         told.update(await _take_chunk_offline(cluster, chunk, outbox, why, fenced))
         await flush(cluster, outbox)
     return told
@@ -92,29 +92,30 @@ async def _take_chunk_offline(
     pending: dict[TopicPartition, None] = dict.fromkeys(replicas)
     for _ in range(ATTEMPTS_MAX):
         proposals: dict[TopicPartition, Leadership] = {}
-        for tp in pending:
-            row = cluster.rows[tp]
-            leadership = row.leadership
-            proposal = None
-            if leadership is not None:
-                proposal = removed_from_isr(leadership, replicas[tp], cluster.epoch)
-                if proposal is None and tp not in fenced:
-                    proposal = bumped(leadership, leadership.leader, leadership.isr, cluster.epoch)
-            if proposal is None:
+        for pause, chunk in paced(pending, SMALL):
+            if pause:
+                await Flush()
+            for tp in chunk:
+                proposal = _without(cluster, tp, replicas[tp], fenced=tp in fenced)
+                if proposal is not None:
+                    proposals[tp] = proposal
+                    continue
+                row = cluster.rows[tp]
                 states = states_offline(cluster, row, replicas[tp])
                 if states is not row.replica_states:
-                    cluster.put(tp, Row(row.assignment, leadership, row.state, states))
+                    cluster.put(tp, Row(row.assignment, row.leadership, row.state, states))
                 _stop(cluster, outbox, tp, cluster.rows[tp], replicas[tp])
-            else:
-                proposals[tp] = proposal
         written = await write_leaderships(cluster, proposals, offline=replicas)
-        for tp, (_, row) in written.done.items():
-            gone = replicas[tp]
-            told[tp] = None
-            _stop(cluster, outbox, tp, row, gone)
-            tell_leadership(
-                cluster, outbox, tp, [b for b in row.assignment.replicas if b not in gone]
-            )
+        for pause, chunk in paced(written.done, SMALL):
+            if pause:
+                await Flush()
+            for tp in chunk:
+                row, gone = written.done[tp][1], replicas[tp]
+                told[tp] = None
+                _stop(cluster, outbox, tp, row, gone)
+                tell_leadership(
+                    cluster, outbox, tp, [b for b in row.assignment.replicas if b not in gone]
+                )
         tell_changes(outbox, "replicas offline", why, written.done)
         for tp, reason in written.failed.items():
             outbox.tell("replica not taken offline", reason, key=str(tp))
@@ -125,6 +126,19 @@ async def _take_chunk_offline(
         outbox.tell("replica not taken offline", "its state kept changing", key=str(tp))
     retry_later(outbox)
     return told
+
+
+def _without(
+    cluster: ClusterState, tp: TopicPartition, gone: Replicas, *, fenced: bool
+) -> Leadership | None:
+    """The leadership without these replicas, or only at a new epoch; None if it can stay."""
+    leadership = cluster.rows[tp].leadership
+    if leadership is None:
+        return None
+    proposal = removed_from_isr(leadership, gone, cluster.epoch)
+    if proposal is None and not fenced:
+        return bumped(leadership, leadership.leader, leadership.isr, cluster.epoch)
+    return proposal
 
 
 def _stop(
@@ -225,7 +239,7 @@ async def tell_everything(
 ) -> None:
     """UpdateMetadata of all partitions to these brokers: what a newly started one needs."""
     recipients = tuple(brokers)
-    for chunk in chunks(cluster.rows):
+    for chunk in chunks(cluster.rows, REQUEST):
         told = dict.fromkeys(chunk)
         if cluster.deletions:
             told = dict.fromkeys(tp for tp in chunk if tp.topic not in cluster.deletions)

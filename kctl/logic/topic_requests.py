@@ -123,14 +123,15 @@ def manual_assignment(
     counts = {len(replicas) for replicas in wanted.values()}
     if len(counts) != 1 or 0 in counts:
         return wrong("all partitions must have the same number of replicas, at least one")
-    own = cluster.settings.controller_id
+    own = cluster.controller_ids
     for partition, replicas in sorted(wanted.items()):
         if len(set(replicas)) != len(replicas):
             return wrong(f"partition {partition} names a broker twice")
         if min(replicas) < 0:
             return wrong(f"partition {partition} names a negative broker id")
-        if own in replicas:
-            return wrong(f"partition {partition} names {own}, which is the controller")
+        named = [i for i in own if i in replicas]
+        if named:
+            return wrong(f"partition {partition} names {named[0]}, which is the controller")
     return {p: tuple(wanted[p]) for p in sorted(wanted)}
 
 

@@ -53,6 +53,9 @@ async def add_topics(cluster: ClusterState, names: Iterable[str], outbox: Outbox
         await repair_assignments(cluster, outbox)
         new = [tp for topic in added for tp in cluster.partitions_of(topic)]
         await initialize_partitions(cluster, new, outbox, why)
+        # A topic that was repaired may have been in the middle of one.
+        under_way = [tp for tp in new if tp in cluster.reassigning]
+        await reassignment.advance(cluster, under_way, outbox)
 
 
 async def load_topics(
@@ -177,22 +180,26 @@ async def draw_topic_ids(count: int) -> list[TopicId]:
 async def repair_assignments(
     cluster: ClusterState, outbox: Outbox, *, unborn_only: bool = False
 ) -> None:
-    """Brokers that create topics themselves take this controller for a broker and place replicas.
+    """Brokers that create topics themselves take a controller for a broker and place replicas.
 
     A partition without a state is simply given another assignment before its state is written; one
     that has lived already is reassigned. Without any live broker it must wait for one.
     """
-    own = cluster.settings.controller_id
-    misplaced = list(cluster.partitions_on(own))
+    ids = cluster.controller_ids
+    misplaced = dict.fromkeys(tp for i in ids for tp in cluster.partitions_on(i))
     if not misplaced or not cluster.live:
         return
     moves: dict[TopicPartition, Assignment] = {}
     unborn: dict[TopicPartition, Assignment] = {}
     for tp in misplaced:
         assignment = cluster.rows[tp].assignment
-        if own in assignment.removing or tp.topic in cluster.deletions or tp in cluster.poisoned:
+        repaired = assignment.target
+        if tp.topic in cluster.deletions or tp in cluster.poisoned:
             continue
-        repaired = replace_replica(assignment.target, own, tuple(cluster.live), tp.partition)
+        for controller in ids:
+            repaired = replace_replica(repaired, controller, tuple(cluster.live), tp.partition)
+        if repaired == assignment.target:
+            continue
         if cluster.rows[tp].leadership is None:
             unborn[tp] = Assignment(repaired)
         elif not unborn_only:
@@ -214,7 +221,8 @@ async def repair_assignments(
                 cluster.share_states((ReplicaState.NEW,) * len(shared.replicas)),
             ),
         )
-        outbox.tell("assignment repaired", f"it named the controller {own}", key=str(tp))
+        named = next(i for i in ids if i in row.replicas)
+        outbox.tell("assignment repaired", f"it named the controller {named}", key=str(tp))
     await flush(cluster, outbox)
     if moves:
         await reassignment.reassign(cluster, moves, outbox)
@@ -222,6 +230,8 @@ async def repair_assignments(
 
 def replace_replica(replicas: Replicas, own: BrokerId, live: Replicas, partition: int) -> Replicas:
     """Another live broker in our place, a different one for each partition; else one less."""
+    if own not in replicas:
+        return replicas
     free = [b for b in sorted(live) if b not in replicas]
     if free:
         substitute = free[partition % len(free)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from kctl.logic.chunks import SMALL, paced_by
+from kctl.logic.chunks import CHUNK, SMALL, paced, paced_by
 from kctl.messages.effects import (
     Flush,
     ReadPartitions,
@@ -22,7 +22,7 @@ from kctl.messages.events import Retry
 from kctl.messages.outbox import Outbox, StartTimer, Story
 from kctl.model.cluster import ClusterState
 from kctl.model.codes import Code, Malformed
-from kctl.model.names import TopicId, TopicPartition
+from kctl.model.names import NO_LEADER, TopicId, TopicPartition
 from kctl.model.rows import Assignment, Leadership, Replicas, Row
 from kctl.model.states import REPLICA_CAME_FROM, PartitionState, ReplicaState
 
@@ -66,29 +66,36 @@ async def write_leaderships(
     if not proposals:
         return result
     allowed: dict[TopicPartition, Leadership] = {}
-    for tp, proposal in proposals.items():
-        current = cluster.rows[tp].leadership
-        ours = current is None or current.controller_epoch <= cluster.epoch
-        if current is None or ours or _asked_by_its_leader(current, proposal):
-            allowed[tp] = proposal
-        else:
-            result.failed[tp] = f"{WRITTEN_BY_A_NEWER_ONE} {current.controller_epoch}"
+    for pause, chunk in paced(proposals, 2 * CHUNK):
+        if pause:
+            await Flush()
+        for tp in chunk:
+            row, proposal = cluster.rows[tp], proposals[tp]
+            current = row.leadership
+            ours = current is None or current.controller_epoch <= cluster.epoch
+            if current is None or ours or _asked_by_its_leader(current, proposal):
+                allowed[tp] = _within(row, proposal)
+            else:
+                result.failed[tp] = f"{WRITTEN_BY_A_NEWER_ONE} {current.controller_epoch}"
     if not allowed:
         return result
     if len(allowed) > SMALL:
         await Flush()  # deciding on so many took its time
     codes = await WritePartitions(allowed)
     doubtful: dict[TopicPartition, Code] = {}
-    for tp, proposal in allowed.items():
-        code = codes.get(tp, Code.UNKNOWN)
-        if code is Code.OK:
-            _settle(cluster, result, tp, proposal.written())
-        elif code is Code.BAD_VERSION or code is Code.UNKNOWN:
-            doubtful[tp] = code
-        else:
-            result.failed[tp] = f"the state znode could not be written: {code.value}"
+    for pause, chunk in paced(allowed, SMALL):
+        if pause:
+            await Flush()
+        for tp in chunk:
+            code = codes.get(tp, Code.UNKNOWN)
+            if code is Code.OK:
+                _settle(cluster, result, tp, allowed[tp].written())
+            elif code is Code.BAD_VERSION or code is Code.UNKNOWN:
+                doubtful[tp] = code
+            else:
+                result.failed[tp] = f"the state znode could not be written: {code.value}"
     if doubtful:
-        await _read_back(cluster, result, proposals, doubtful)
+        await _read_back(cluster, result, allowed, doubtful)
     if len(allowed) > SMALL:
         await Flush()
     return result
@@ -97,6 +104,28 @@ async def write_leaderships(
 def _asked_by_its_leader(current: Leadership, proposal: Leadership) -> bool:
     """It leaves the leader epoch as it is, and is no decision of ours."""
     return proposal.leader_epoch == current.leader_epoch
+
+
+def _within(row: Row, proposal: Leadership) -> Leadership:
+    """Without members of the ISR that are no replicas: an old leader, late to learn who has left,
+    may have written them, and a decision that keeps the ISR must not confirm that."""
+    replicas, isr = row.assignment.replicas, proposal.isr
+    for broker in isr:
+        if broker not in replicas:
+            break
+    else:
+        return proposal
+    members = tuple([b for b in isr if b in replicas])
+    if not members or proposal.leader not in (NO_LEADER, *members):
+        return proposal
+    return Leadership(
+        proposal.leader,
+        members,
+        proposal.leader_epoch,
+        proposal.controller_epoch,
+        proposal.zk_version,
+        proposal.recovering,
+    )
 
 
 async def _read_back(

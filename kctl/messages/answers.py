@@ -74,6 +74,13 @@ class FeatureErrors:
 
 
 @attrs.frozen
+class UserErrors:
+    """AlterUserScramCredentials: one outcome for each user."""
+
+    errors: Mapping[str, ApiError]
+
+
+@attrs.frozen
 class ProducerIdBlock:
     start: int
     length: int
@@ -87,6 +94,7 @@ AnswerValue = (
     | AlteredPartitions
     | TopicResults
     | FeatureErrors
+    | UserErrors
     | ProducerIdBlock
 )
 
@@ -130,6 +138,7 @@ def preempted(event: ev.Event) -> Answer | None:
             | ev.ListPartitionReassignments(caller=caller)
             | ev.AlterPartitionReceived(caller=caller)
             | ev.UpdateFeatures(caller=caller)
+            | ev.AlterUserScramCredentials(caller=caller)
             | ev.AllocateProducerIds(caller=caller)
         ):
             return Answer(caller, Refused(not_controller))

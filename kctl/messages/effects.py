@@ -18,6 +18,7 @@ from kctl.model.brokers import Broker, Endpoint
 from kctl.model.codes import Code, Malformed
 from kctl.model.names import BrokerId, TopicId, TopicPartition
 from kctl.model.rows import Assignment, Leadership, Replicas
+from kctl.model.secrets import Secret
 
 R = TypeVar("R")
 
@@ -315,3 +316,14 @@ class WriteProducerIds(Effect[Code]):
     start: int
     end: int
     zk_version: int
+
+
+# -- users -----------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class AlterUsers(Effect[Mapping[str, Code | Malformed]]):
+    """Credentials in `/config/users/<user>`, with the notification that brokers wait for. Each user
+    alone; what else is set for it stays. NO_NODE: one that is to be removed is not there."""
+
+    users: Mapping[str, Mapping[str, Secret | None]]

@@ -13,6 +13,7 @@ import attrs
 from kctl.model.codes import KafkaError
 from kctl.model.names import BrokerId, TopicId, TopicPartition
 from kctl.model.rows import Replicas
+from kctl.model.secrets import Secret
 from kctl.model.settings import Release, Settings
 
 Caller = int
@@ -288,6 +289,13 @@ class DeleteTopics(Event):
 
     caller: Caller
     topics: tuple[tuple[str | None, TopicId | None], ...]
+
+
+@attrs.frozen
+class AlterUserScramCredentials(Event):
+    caller: Caller
+    users: Mapping[str, Mapping[str, Secret | None]] = attrs.field(hash=False)
+    """By user and mechanism: the credential as brokers read it, None to remove it."""
 
 
 @attrs.frozen

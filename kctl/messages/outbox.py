@@ -15,6 +15,9 @@ from kctl.messages.requests import Dispatch
 from kctl.model.names import BrokerId, TopicPartition
 from kctl.model.rows import Row
 
+NOTIFICATION_DROPPED = "notification dropped"
+"""The story of a notification that says nothing which can be used."""
+
 
 @attrs.frozen
 class StartTimer:

@@ -7,12 +7,13 @@ their order is the order of insertion and so the same in every process.
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import islice
 
 import attrs
 
 from kctl.model.brokers import Broker
 from kctl.model.names import BrokerId, TopicId, TopicPartition
-from kctl.model.rows import Assignment, Replicas, Row
+from kctl.model.rows import Assignment, Leadership, Replicas, Row
 from kctl.model.settings import (
     ALTER_PARTITION_SINCE,
     OLDEST_RELEASE,
@@ -28,6 +29,11 @@ from kctl.model.states import (
     PartitionState,
     ReplicaState,
 )
+
+INDEX_PORTION = 20_000
+"""Replicas that are indexed in one go: some milliseconds."""
+DEPARTED_MAX = 10_000
+"""Partitions of deleted topics that are remembered: ten requests to a broker that comes back."""
 
 
 @attrs.define
@@ -66,6 +72,8 @@ class ClusterState:
     settings: Settings
     epoch: int
     epoch_zk_version: int
+    seen_controllers: tuple[BrokerId, ...] = ()
+    """Of this kind, in office before us."""
 
     brokers: dict[BrokerId, Broker] = attrs.field(factory=dict)
     """Live and shutting down."""
@@ -95,7 +103,14 @@ class ClusterState:
     """Path of a znode that cannot be used, and why."""
     poisoned: dict[TopicPartition, str] = attrs.field(factory=dict)
     """Partitions that are left alone because of a quarantined znode or a failing rule."""
+    departed: dict[TopicPartition, TopicId | None] = attrs.field(factory=dict)
+    """Of topics deleted in this term, the last `DEPARTED_MAX`, with their topic's id: a broker
+    that was away then, or would not hear of it, has them in its metadata cache still."""
 
+    _unindexed: dict[BrokerId, list[TopicPartition]] = attrs.field(factory=dict, repr=False)
+    """Partitions that `add_unread` took in and `by_broker` does not know yet."""
+    _unread: dict[Assignment, Row] = attrs.field(factory=dict, repr=False)
+    """The row that all unread partitions of an assignment share."""
     _assignments: dict[Assignment, Assignment] = attrs.field(factory=dict, repr=False)
     _replicas: dict[Replicas, Replicas] = attrs.field(factory=dict, repr=False)
     _states: dict[tuple[ReplicaState, ...], tuple[ReplicaState, ...]] = attrs.field(
@@ -191,6 +206,16 @@ class ClusterState:
             del self.topic_names[topic.id]
         self.deletions.pop(name, None)
 
+    def depart(self, name: str) -> None:
+        """It was deleted: forget it, but for what brokers may still have to be told."""
+        topic = self.topics[name]
+        for tp in topic.partitions.values():
+            self.departed.pop(tp, None)
+            self.departed[tp] = topic.id
+        for tp in list(islice(self.departed, max(0, len(self.departed) - DEPARTED_MAX))):
+            del self.departed[tp]
+        self.remove_topic(name)
+
     def partitions_of(self, topic: str) -> Iterable[TopicPartition]:
         return self.topics[topic].partitions.values()
 
@@ -248,23 +273,43 @@ class ClusterState:
     def add_unread(self, topic: str, partitions: Mapping[int, Assignment]) -> None:
         """Partitions known by name, of a topic just added; `load` gives each its true state.
 
-        Until then no index of states knows them: nearly all will turn out to be Online.
+        Until then no index of states knows them: nearly all will turn out to be Online. Nor does
+        `by_broker`, until `index_unread`: its dicts would grow at the same time, and a dict that
+        grows is copied. With 100 brokers and a million partitions that takes half a second.
         """
         index = self.topics[topic].partitions
-        rows, by_broker = self.rows, self.by_broker
+        rows, unread, unindexed = self.rows, self._unread, self._unindexed
         for partition, found in partitions.items():
-            assignment = self.share(found)
-            states = self.share_states((ReplicaState.NEW,) * len(assignment.replicas))
+            row = unread.get(found)
+            if row is None:
+                states = self.share_states((ReplicaState.NEW,) * len(found.replicas))
+                row = unread[found] = Row(self.share(found), None, PartitionState.NEW, states)
+            assignment = row.assignment
             tp = index[partition] = TopicPartition(topic, partition)
-            rows[tp] = Row(assignment, None, PartitionState.NEW, states)
+            rows[tp] = row
             for broker in assignment.replicas:
-                on_it = by_broker.get(broker)
+                on_it = unindexed.get(broker)
                 if on_it is None:
-                    by_broker[broker] = {tp: None}
+                    unindexed[broker] = [tp]
                 else:
-                    on_it[tp] = None
+                    on_it.append(tp)
             if assignment.adding or assignment.removing:
                 self.reassigning[tp] = None
+
+    def index_unread(self) -> bool:
+        """Index a portion of what `add_unread` took in; whether there is more."""
+        room = INDEX_PORTION
+        while self._unindexed and room > 0:
+            broker, tps = next(iter(self._unindexed.items()))
+            portion = tps[:room]
+            del tps[:room]
+            room -= len(portion)
+            self.by_broker.setdefault(broker, {}).update(dict.fromkeys(portion))
+            if not tps:
+                del self._unindexed[broker]
+        if not self._unindexed:
+            self._unread.clear()
+        return bool(self._unindexed)
 
     def load(self, tp: TopicPartition, row: Row) -> None:
         """The first true state of a row known by name only, or not understood for a while.
@@ -279,6 +324,17 @@ class ClusterState:
         self.rows[tp] = row
         self._index_state(tp, row)
         self._index_leader(tp, row)
+
+    def load_healthy(self, tp: TopicPartition, leadership: Leadership) -> None:
+        """The same for a row whose replicas are all alive and in the ISR, as nearly all are."""
+        assignment = self.rows[tp].assignment
+        replicas = assignment.replicas
+        assert not self.deletions, "these are looked for after the load"
+        states = self.share_states((ReplicaState.ONLINE,) * len(replicas))
+        shared = leadership.with_shared(replicas)
+        self.rows[tp] = Row(assignment, shared, PartitionState.ONLINE, states)
+        if leadership.leader != replicas[0]:
+            self.unbalanced[tp] = None
 
     def replace_unborn(self, tp: TopicPartition, row: Row) -> None:
         """Another assignment for a partition that has no state yet: nothing of it existed."""
@@ -319,6 +375,14 @@ class ClusterState:
         for tp in [tp for tp, poison in self.poisoned.items() if poison == path]:
             del self.poisoned[tp]
 
+    @property
+    def controller_ids(self) -> tuple[BrokerId, ...]:
+        """This controller and others of its kind: never replicas. Our own is the first."""
+        settings = self.settings
+        others = (*settings.controller_ids, *self.seen_controllers)
+        known = [i for i in others if i not in self.brokers]
+        return tuple(dict.fromkeys((settings.controller_id, *known)))
+
     def fork(self) -> "ClusterState":
         """A copy to try things on. Rows are shared, they never change; topics until they do.
 
@@ -345,6 +409,9 @@ class ClusterState:
             },
             quarantine=dict(self.quarantine),
             poisoned=dict(self.poisoned),
+            departed=dict(self.departed),
+            unread=self._unread,
+            unindexed={b: list(tps) for b, tps in self._unindexed.items()},
             assignments=self._assignments,
             replicas=self._replicas,
             states=self._states,
@@ -422,3 +489,5 @@ class Node:
     """Present exactly while this node is the active controller."""
     registered: bool = False
     """Whether this node has put itself into `/brokers/ids`."""
+    seen_controllers: dict[BrokerId, None] = attrs.field(factory=dict)
+    """Others of this kind that were in office: brokers may still take them for brokers."""

@@ -40,3 +40,5 @@ class Settings:
     default_replication_factor: int = 1
     quarantine_check_interval_ms: int = 5_000
     resync_backoff_ms: int = 1_000
+    controller_ids: tuple[BrokerId, ...] = ()
+    """Of other controllers of this kind, that are no brokers either."""

@@ -8,7 +8,7 @@ NOT_CONTROLLER, and the cluster is thrown away.
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import attrs
@@ -28,10 +28,10 @@ from kctl.runtime.collector import Collector
 from kctl.runtime.faults import FaultHistory, Verdict, fingerprint, traceback_of
 from kctl.runtime.journal import Journal
 from kctl.runtime.mailbox import Mailbox
-from kctl.runtime.meters import Handled, Meters, thread_cpu_s
+from kctl.runtime.meters import Handled, Meters, thread_cpu_s, wall_clock_ms
 from kctl.runtime.quarantine_log import QuarantineLog
-from kctl.runtime.states import controller_state
 from kctl.runtime.timers import Timers
+from kctl.zookeeper.connection import Traffic
 
 log = structlog.get_logger("kctl.controller")
 
@@ -73,6 +73,8 @@ class Actor:
     """Why this node does not campaign any more."""
     expired: asyncio.Event = attrs.field(factory=asyncio.Event)
     """Set once the loss of a session has been dealt with."""
+    traffic: Traffic = attrs.field(factory=Traffic)
+    """Of the session that effects go to."""
     _perform: Perform | None = None
     _faults: FaultHistory = attrs.field(init=False)
     _quarantine_log: QuarantineLog = attrs.field(init=False)
@@ -108,6 +110,10 @@ class Actor:
         """Something that the term depends on failed outside of a handler: it is a fault too."""
         self._reported = error
         self.mailbox.put(ev.ControllerChange())
+
+    def unusable_config(self, path: str, reason: str | None) -> None:
+        """A dynamic config cannot be read, or (None) can be again; what held so far holds on."""
+        self._quarantine_log.config(path, reason)
 
     def stop(self) -> None:
         """After what is under way; what is queued is dropped and answered."""
@@ -150,11 +156,15 @@ class Actor:
     async def _handle(self, events: tuple[ev.Event, ...], waited: float) -> None:
         started = time.monotonic()
         before = self.node.cluster
-        self.meters.state = controller_state(events[0])
+        self.meters.begin(events[0])
         self.journal.event(events)
         outbox = Outbox()
         procedure = handle(self.node, events, outbox)
-        effects, longest = 0, 0.0
+        effects, rows, longest = 0, 0, 0.0
+        depth = len(self.mailbox)
+        traffic = self.traffic
+        requests, transferred = traffic.requests, traffic.bytes
+        self.meters.event_lag_s = 0.0
         loading = isinstance(events[0], LOADING)
         if loading:
             self.collector.loading()
@@ -167,6 +177,7 @@ class Actor:
                     break
                 effects += 1
                 reply = await self._reply_to(wanted, outbox)
+                rows += len(reply) if isinstance(reply, Mapping) else 0
                 self.journal.reply(wanted, reply)
             self._flush(outbox)
         except TermOver as over:
@@ -178,18 +189,24 @@ class Actor:
             await self._on_fault(error, events)
         finally:
             procedure.close()
-            self.meters.state = 0
+            self.meters.end()
             if loading:
                 self.collector.loaded(active=self.node.cluster is not None)
         self._note_elections(before)
         self._quarantine_log.look(self.node.cluster)
         done = Handled(
             events[0],
-            at_ms=time.time_ns() // 1_000_000,
+            at_ms=wall_clock_ms(),
             queued_s=waited,
             took_s=time.monotonic() - started,
             effects=effects,
             longest_step_s=longest,
+            events=len(events),
+            queue_depth=depth,
+            rows=rows,
+            zookeeper_requests=traffic.requests - requests,
+            zookeeper_bytes=traffic.bytes - transferred,
+            loop_lag_s=self.meters.event_lag_s,
         )
         self.meters.record(done)
         self.on_handled(done)
@@ -234,6 +251,7 @@ class Actor:
             self.callers.answer(answer)
         for story in outbox.stories:
             self.journal.story(story)
+            self._quarantine_log.hear(story)
             self.on_story(story)
         outbox.dispatches.clear()
         outbox.timers.clear()
@@ -311,6 +329,11 @@ class Actor:
 
         self._rest = asyncio.get_running_loop().call_later(delay_ms / 1000, wake)
 
+    @property
+    def resting(self) -> bool:
+        """Whether it leaves the controllership to others for a while, after a fault."""
+        return self._rest is not None
+
     def _stop_resting(self) -> None:
         if self._rest is not None:
             self._rest.cancel()
@@ -319,6 +342,7 @@ class Actor:
 
     def _note_elections(self, before: ClusterState | None) -> None:
         now = time.monotonic()
+        self.meters.controller_is(self.node.active_id)
         if self.node.cluster is not None and self.node.cluster is not before:
             self.meters.elections_won += 1
             self._elected_at = now

@@ -14,6 +14,7 @@ from kctl.messages import events as ev
 from kctl.model.cluster import Node
 from kctl.runtime.actor import Actor
 from kctl.runtime.config import Config
+from kctl.runtime.security import towards_zookeeper
 from kctl.zookeeper.errors import (
     ConnectionLoss,
     NodeExists,
@@ -38,6 +39,7 @@ class Campaign:
         self._node = node
         self._actor = actor
         self._chance = chance
+        self._tls = towards_zookeeper(config)
         self._changed = asyncio.Event()
         self.session: Session | None = None
         self.sessions = 0
@@ -78,9 +80,11 @@ class Campaign:
             auth.append((scheme, credentials.encode()))
         session = await Session.connect(
             config.zookeeper_connect,
+            traffic=self._actor.traffic,
             timeout_ms=config.zookeeper_session_timeout_ms,
             connect_timeout_ms=config.zookeeper_connection_timeout_ms,
             auth=auth,
+            ssl=self._tls,
         )
         try:
             if await session.exists("/") is None:
@@ -96,7 +100,7 @@ class Campaign:
         servers, slash, chroot = self._config.zookeeper_connect.partition("/")
         names = chroot.split("/")
         timeout_ms = self._config.zookeeper_session_timeout_ms
-        async with Session.open(servers, timeout_ms=timeout_ms, auth=auth) as root:
+        async with Session.open(servers, timeout_ms=timeout_ms, auth=auth, ssl=self._tls) as root:
             for depth in range(len(names)):
                 try:
                     await root.create(slash + "/".join(names[: depth + 1]))
@@ -120,6 +124,12 @@ class Campaign:
                 await anyio.sleep(RETRY_MAX_S)
             watches.reconnected()
 
+    def _count(self, state: State) -> None:
+        meters = self._actor.meters
+        meters.session_connects += state is State.CONNECTED
+        meters.session_disconnects += state is State.SUSPENDED
+        meters.session_expiries += state is State.EXPIRED
+
     async def _keep(self, session: Session) -> None:
         """Until the session is over."""
         self.session = session
@@ -129,7 +139,9 @@ class Campaign:
         self.last_error = None
         # Dynamic configuration is read anew in each session: what was taken back meanwhile is gone.
         settings = self._node.settings = self._config.settings
-        watches = Watches(session, self._actor.mailbox.put, settings)
+        watches = Watches(
+            session, self._actor.mailbox.put, settings, unusable=self._actor.unusable_config
+        )
         store = Store(
             session,
             settings.controller_id,
@@ -139,7 +151,10 @@ class Campaign:
         session.on_event(watches.fired)
         states: list[State] = []
 
+        self._count(State.CONNECTED)
+
         def note(state: State) -> None:
+            self._count(state)
             states.append(state)
             self._changed.set()
 

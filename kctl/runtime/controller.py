@@ -32,6 +32,8 @@ from kctl.runtime.meters import Handled, Meters
 from kctl.runtime.serving import open_channels, open_door
 from kctl.runtime.state_change_log import log_story
 from kctl.runtime.timers import Timers
+from kctl.zookeeper.connection import Traffic
+from kctl.zookeeper.link import State
 
 log = structlog.get_logger("kctl.controller")
 
@@ -63,6 +65,7 @@ class Controller:
         self._tune_gc = tune_gc
         self._stack = AsyncExitStack()
         self._subscribers: dict[asyncio.Queue[Handled], None] = {}
+        self._handled_subscribers: dict[Callable[[Handled], None], None] = {}
         self._story_subscribers: dict[Callable[[Story], None], None] = {}
         self.meters = Meters()
 
@@ -151,8 +154,23 @@ class Controller:
         return self._actor.stood_down
 
     @property
+    def resting(self) -> bool:
+        """Whether it leaves the controllership to others for a while, after a fault."""
+        return self._actor.resting
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no event is handled any more: it was stopped."""
+        return self._actor_done.is_set()
+
+    @property
     def queue_size(self) -> int:
         return len(self._mailbox)
+
+    @property
+    def queue_age_s(self) -> float:
+        """How long the longest waiting event waits."""
+        return self._mailbox.oldest_s
 
     @property
     def state_hash(self) -> str:
@@ -172,6 +190,17 @@ class Controller:
     def last_error(self) -> str | None:
         """Why there is no session, if there is none."""
         return self._campaign.last_error
+
+    @property
+    def traffic(self) -> Traffic:
+        """With ZooKeeper, over all sessions."""
+        return self._actor.traffic
+
+    @property
+    def session_state(self) -> State | None:
+        """None if there is no session."""
+        session = self._campaign.session
+        return None if session is None else session.state
 
     @property
     def session_id(self) -> int | None:
@@ -200,6 +229,11 @@ class Controller:
                 yield await queue.get()
         finally:
             self._subscribers.pop(queue, None)
+
+    def on_handled(self, callback: Callable[[Handled], None]) -> Callable[[], None]:
+        """Call this with each event after it was handled; gives back how to end that."""
+        self._handled_subscribers[callback] = None
+        return lambda: self._handled_subscribers.pop(callback, None)
 
     def on_story(self, callback: Callable[[Story], None]) -> Callable[[], None]:
         """Call this with each story as it is told; gives back how to end that."""
@@ -249,6 +283,8 @@ class Controller:
         self._timers.cancel()
 
     def _publish(self, done: Handled) -> None:
+        for callback in self._handled_subscribers:
+            callback(done)
         for queue in self._subscribers:
             if queue.full():
                 queue.get_nowait()
@@ -264,4 +300,4 @@ class Controller:
         while True:
             due = loop.time() + LAG_INTERVAL_S
             await anyio.sleep(LAG_INTERVAL_S)
-            self.meters.loop_lag.add(max(0.0, loop.time() - due))
+            self.meters.lag(max(0.0, loop.time() - due))

@@ -9,9 +9,11 @@ replayed from there, because a term reads all that it knows.
 
 import time
 from collections import deque
+from collections.abc import Sized
 from pathlib import Path
 from typing import IO, Any
 
+import attrs
 import msgspec
 
 from kctl.messages.effects import Effect
@@ -20,7 +22,11 @@ from kctl.messages.outbox import Story
 from kctl.model.cluster import Node
 from kctl.runtime.encoding import pack
 
+FORMAT = "1"
+"""Raised when a reader of the old would misunderstand the new."""
 RING = 200
+SHORT = 3
+"""A collection of so many is written out in the ring."""
 FILE_MAX_BYTES = 256 << 20
 FILES_MAX = 4
 
@@ -99,7 +105,8 @@ class Journal:
                 continue
         self._written = 0
         # A file that begins while this node stands by can be replayed without those before it.
-        about = {"standing_by": "true" if self._node.cluster is None else "false"}
+        standing_by = "true" if self._node.cluster is None else "false"
+        about = {"format": FORMAT, "standing_by": standing_by}
         if not self._begun:
             # Files of an earlier process may lie before this one.
             about["started"] = "true"
@@ -111,5 +118,13 @@ class Journal:
 
 
 def _short(event: Event) -> str:
-    text = repr(event)
-    return text if len(text) <= 300 else f"{text[:300]}..."
+    """What is long is counted, not written out: there may be thousands of partitions in it."""
+    values = ((field.name, getattr(event, field.name)) for field in attrs.fields(type(event)))
+    return f"{type(event).__name__}({', '.join(f'{n}={_value(v)}' for n, v in values)})"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, Sized) and not isinstance(value, str | bytes) and len(value) > SHORT:
+        return f"<{len(value)}>"
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."

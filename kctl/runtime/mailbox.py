@@ -50,4 +50,5 @@ class Mailbox:
     @property
     def oldest_s(self) -> float:
         """How long the longest waiting event waits."""
-        return time.monotonic() - min(self._since.values()) if self._since else 0.0
+        # They are kept in the order in which they came.
+        return time.monotonic() - next(iter(self._since.values())) if self._since else 0.0

@@ -9,9 +9,11 @@ from kctl.brokers.manager import ChannelManager
 from kctl.messages.events import Event
 from kctl.model.cluster import ClusterState
 from kctl.model.names import TopicPartition
+from kctl.runtime import security
 from kctl.runtime.config import Config
 from kctl.server.access import Ask, ControllerAccess
-from kctl.server.server import Listener, Server
+from kctl.server.relay import dialer
+from kctl.server.server import Server
 
 
 class ToldByChannels:
@@ -37,8 +39,9 @@ async def open_channels(
 ) -> AsyncIterator[ChannelManager]:
     settings = ChannelSettings(
         controller_id=config.broker_id,
-        listener=config.control_plane_listener_name or config.inter_broker_listener_name or None,
-        inter_broker_listener=config.inter_broker_listener_name or None,
+        listener=security.channel_listener(config) or None,
+        inter_broker_listener=config.inner_listener or None,
+        security=security.towards_brokers(config),
         inter_broker_protocol=config.inter_broker_protocol_version,
         request_timeout_ms=config.request_timeout_ms,
     )
@@ -58,7 +61,8 @@ async def open_door(
         ask=ask,
         view=view,
         acknowledgements=ToldByChannels(channels),
+        rights=security.rights(config),
     )
-    listeners = [Listener(e.listener, e.host, e.port) for e in config.listeners]
-    async with Server(listeners, access) as server:
+    dial = dialer(access.limits, security.relay_contexts(config))
+    async with Server(security.listeners(config), access, dial) as server:
         yield server

@@ -1,18 +1,19 @@
 """Kafka's state-change log: what changed and why, under the name that people's tools know."""
 
 import logging
+from itertools import islice
 
 import structlog
 
-from kctl.messages.outbox import Story
+from kctl.messages.outbox import NOTIFICATION_DROPPED, Story
 from kctl.model.cluster import Node
 from kctl.model.names import TopicPartition
 from kctl.model.rows import Row
 
 log = structlog.get_logger("state.change.logger")
 
-SAID_ELSEWHERE = ("quarantined", "healed")
-LINES_MAX = 20
+SAID_ELSEWHERE = ("quarantined", "healed", NOTIFICATION_DROPPED)
+CHANGES_MAX = 20
 """Of one story; the rest is counted, a large failover must not flood the disk."""
 
 
@@ -26,11 +27,10 @@ def log_story(node: Node, story: Story) -> None:
     if not story.changes:
         about.info(story.what, key=story.key, why=story.why)
         return
-    for index, (tp, (before, after)) in enumerate(story.changes.items()):
-        if index == LINES_MAX:
-            about.info(story.what, why=story.why, more=len(story.changes) - LINES_MAX)
-            break
-        about.info(story.what, change=describe(tp, before, after), why=story.why)
+    some = islice(story.changes.items(), CHANGES_MAX)
+    changes = [describe(tp, before, after) for tp, (before, after) in some]
+    more = len(story.changes) - len(changes)
+    about.info(story.what, why=story.why, changes=changes, **({"more": more} if more else {}))
 
 
 def describe(tp: TopicPartition, before: Row | None, after: Row | None) -> str:

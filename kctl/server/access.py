@@ -1,7 +1,7 @@
 """What the server may do with the controller behind it: ask, look, and wait for the brokers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
 import attrs
@@ -11,8 +11,8 @@ from kctl.messages.events import Caller, Event
 from kctl.model.cluster import ClusterState
 from kctl.model.codes import KafkaError
 from kctl.model.names import BrokerId, TopicPartition
-from kctl.server.codes import CredentialError
 from kctl.server.limits import Limits
+from kctl.server.rights import Rights
 
 Ask = Callable[[Callable[[Caller], Event]], Awaitable[AnswerValue]]
 """Puts an event that carries a caller, and gives that caller's answer."""
@@ -33,37 +33,14 @@ class Acknowledgements(Protocol):
 
 
 @attrs.frozen
-class ScramChange:
-    """One credential of AlterUserScramCredentials; without iterations it is to be removed."""
-
-    user: str
-    mechanism: str
-    """SCRAM-SHA-256 or SCRAM-SHA-512."""
-    iterations: int | None = None
-    salt: bytes = b""
-    salted_password: bytes = b""
-
-
-@attrs.frozen
-class ScramOutcome:
-    code: KafkaError | CredentialError
-    message: str | None = None
-
-
-AlterScram = Callable[[Sequence[ScramChange]], Awaitable[Mapping[str, ScramOutcome]]]
-"""Writes `/config/users`, under the fence; the outcome by user."""
-
-
-@attrs.frozen
 class ControllerAccess:
     controller_id: BrokerId
     ask: Ask
     view: Callable[[], ClusterState | None]
     """The cluster, to be read only and not kept; None while standing by."""
     acknowledgements: Acknowledgements
-    alter_scram: AlterScram | None = None
-    """Without it AlterUserScramCredentials is not offered."""
     limits: Limits = attrs.field(factory=Limits)
+    rights: Rights = attrs.field(factory=Rights)
 
     async def answer_to(
         self, event_for: Callable[[Caller], Event], timeout_ms: int = 0

@@ -12,9 +12,8 @@ import structlog
 
 from kctl.server.frames import FrameReader, Gone, Unacceptable, write_frame
 from kctl.server.limits import Limits
-from kctl.server.relay import Pin
-from kctl.server.routing import Router
-from kctl.server.sasl import Authentication
+from kctl.server.routing import Peer, Router
+from kctl.server.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, Introduction
 from kctl.wire.apis import API_VERSIONS
 
 log = structlog.get_logger("kctl.server")
@@ -27,10 +26,10 @@ class Connection:
     _frames: FrameReader
     _writer: asyncio.StreamWriter
     _router: Router
-    _pin: Pin
-    _listener: str
+    _peer: Peer
     _limits: Limits
-    _authentication: Authentication | None
+    _introduction: Introduction | None
+    """Where one is asked for before anything else is answered."""
     _working: asyncio.Task[None] | None = None
     """The task that serves this connection, while a request is worked on."""
     _left: bool = False
@@ -40,9 +39,9 @@ class Connection:
         try:
             await self._serve()
         except Unacceptable as reason:
-            log.info("connection closed", listener=self._listener, reason=str(reason))
+            log.info("connection closed", listener=self._peer.listener, reason=str(reason))
         except OSError as problem:
-            log.debug("connection lost", listener=self._listener, problem=repr(problem))
+            log.debug("connection lost", listener=self._peer.listener, problem=repr(problem))
         finally:
             await self._end()
 
@@ -62,7 +61,8 @@ class Connection:
                 return
             if size is None:
                 return
-            patience = self._limits.idle_s
+            if self._introduction is None or self._introduction.done:
+                patience = self._limits.idle_s
             frame = await self._frames.body(size)
             try:
                 answer = await self._worked_on(frame)
@@ -70,7 +70,7 @@ class Connection:
                 self._frames.done_with(frame)
             if answer is not None:
                 await write_frame(self._writer, answer, self._limits.frame_s)
-            if self._authentication is not None and self._authentication.failed:
+            if self._introduction is not None and self._introduction.failed:
                 return
 
     async def _worked_on(self, frame: bytes) -> bytes | None:
@@ -88,24 +88,29 @@ class Connection:
             self._working = None
 
     async def _answer(self, frame: bytes) -> bytes | None:
-        authentication = self._authentication
-        if authentication is not None and not authentication.done:
-            answer: bytes | None = await authentication.answer(frame, self._api_versions)
-            self._frames.introduced = authentication.done
+        introduction, key = self._introduction, int.from_bytes(frame[:2], "big")
+        if introduction is not None and not introduction.done:
+            answer: bytes | None = await introduction.answer(frame, self._api_versions)
+            self._frames.introduced = introduction.done
+            self._peer.principal = introduction.principal
             return answer
-        answer = await self._router.answer(frame, self._pin, self._listener)
-        if authentication is None and int.from_bytes(frame[:2], "big") == API_VERSIONS:
+        if introduction is not None and key in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
+            return await introduction.go_on(frame)
+        if introduction is not None and introduction.over:
+            raise Unacceptable("the session is over, and there was no new introduction")
+        answer = await self._router.answer(frame, self._peer)
+        if introduction is None and key == API_VERSIONS:
             self._frames.introduced = True
         return answer
 
     async def _api_versions(self, frame: bytes) -> bytes:
-        answer = await self._router.answer(frame, self._pin, self._listener)
+        answer = await self._router.answer(frame, self._peer)
         assert answer is not None
         return answer
 
     async def _end(self) -> None:
         # First what needs no waiting: the server may be ending, and this task with it.
-        self._pin.close()
+        self._peer.pin.close()
         self._writer.close()
         try:
             async with asyncio.timeout(CLOSE_S):

@@ -18,7 +18,7 @@ class Limits:
     connections_max: int = 2_000
     connections_per_address_max: int = 500
     first_frame_s: float = 30.0
-    """From the connection to its first whole request."""
+    """From the connection to its first whole request; between those of somebody unknown."""
     idle_s: float = 600.0
     """Between two requests, as `connections.max.idle.ms`."""
     frame_s: float = 30.0

@@ -36,12 +36,12 @@ dies with such a request in its hands, another one may be asked."""
 ATTEMPTS_MAX = 3
 
 
-def plain_dial(limits: Limits, contexts: Mapping[str, tls.SSLContext] | None = None) -> Dial:
-    """Without credentials; TLS for the listeners that have a context here."""
+def dialer(limits: Limits, contexts: Mapping[str, tls.SSLContext] | None = None) -> Dial:
+    """TLS for the listeners that have a context here. No SASL: that is the client's own affair."""
 
     async def dial(endpoint: Endpoint) -> Streams:
         context = (contexts or {}).get(endpoint.listener)
-        if endpoint.security_protocol != ("PLAINTEXT" if context is None else "SSL"):
+        if (context is not None) != endpoint.security_protocol.endswith("SSL"):
             raise ConnectionError(f"{endpoint.listener} asks for {endpoint.security_protocol}")
         try:
             async with asyncio.timeout(limits.connect_s):
@@ -89,7 +89,13 @@ class Pin:
         self._relay = relay
         self._listener = listener
         self._streams: Streams | None = None
+        self._stays = False
+        self._lost = False
         self.broker: Broker | None = None
+
+    def stay(self) -> None:
+        """From now on with this broker: it is about to know the client, others would not."""
+        self._stays = True
 
     async def relay(self, header: RequestHeader, frame: bytes, body: int) -> bytes | None:
         """The broker's answer; None if the request is one that gets none."""
@@ -122,6 +128,8 @@ class Pin:
             if not self._streams[0].at_eof() and not self._streams[1].is_closing():
                 return self._streams
             self.close()
+        if self._lost:
+            raise Unacceptable("the broker that knew this client is gone")
         for broker, endpoint in self._relay.endpoints(self._listener):
             try:
                 self._streams = await self._relay.dial(endpoint)
@@ -135,6 +143,7 @@ class Pin:
     def close(self) -> None:
         if self._streams is not None:
             self._streams[1].transport.abort()
+            self._lost = self._stays
         self._streams = self.broker = None
 
 

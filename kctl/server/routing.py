@@ -32,6 +32,7 @@ from kctl.server.partition_calls import (
     list_partition_reassignments,
 )
 from kctl.server.relay import Pin
+from kctl.server.rights import ANONYMOUS, refusal
 from kctl.server.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, SASL_HANDSHAKE_VERSIONS
 from kctl.server.topic_calls import create_partitions, create_topics, delete_topics
 from kctl.server.versions import LIST_TRANSACTIONS, BrokerVersions
@@ -60,7 +61,6 @@ log = structlog.get_logger("kctl.server")
 
 Handler = Callable[[ControllerAccess, Any, int], Awaitable[Struct]]
 
-ALTER_USER_SCRAM_CREDENTIALS = 51
 CONTROLLER_CALLS: Mapping[int, Handler] = {
     7: controlled_shutdown,
     19: create_topics,
@@ -69,7 +69,7 @@ CONTROLLER_CALLS: Mapping[int, Handler] = {
     43: elect_leaders,
     45: alter_partition_reassignments,
     46: list_partition_reassignments,
-    ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials,
+    51: alter_user_scram_credentials,
     56: alter_partition,
     57: update_features,
     67: allocate_producer_ids,
@@ -110,13 +110,25 @@ _PREFIX = struct.Struct(">hhi")
 """API key, version and correlation id: how every request begins."""
 
 
+@attrs.define(eq=False)
+class Peer:
+    """Whoever is at the other end of a connection."""
+
+    listener: str
+    pin: Pin
+    principal: str | None = ANONYMOUS
+    """None: somebody whose name we cannot know."""
+    by_certificate: bool = False
+    """Known by a certificate, which brokers cannot see behind this node."""
+
+
 @attrs.frozen
 class Router:
     access: ControllerAccess
     broker_versions: BrokerVersions
     sasl_listeners: frozenset[str] = frozenset()
 
-    async def answer(self, frame: bytes, pin: Pin, listener: str) -> bytes | None:
+    async def answer(self, frame: bytes, peer: Peer) -> bytes | None:
         """What goes back to the client, without the length; None if nothing does."""
         key, version, correlation_id = _PREFIX.unpack_from(frame)
         if key == API_VERSIONS and version not in APIS[API_VERSIONS]:
@@ -124,36 +136,54 @@ class Router:
             return refuse_api_versions(correlation_id)
         try:
             header, body = decode_request_header(frame)
-            return await self._route(header, frame, body, pin, listener)
+            return await self._route(header, frame, body, peer)
         except WireError as problem:
             raise Unacceptable(str(problem)) from None
 
     async def _route(
-        self, header: RequestHeader, frame: bytes, body: int, pin: Pin, listener: str
+        self, header: RequestHeader, frame: bytes, body: int, peer: Peer
     ) -> bytes | None:
         key, version = header.api_key, header.api_version
         if key == API_VERSIONS:
-            return await self._api_versions(header, frame, body, listener)
+            return await self._api_versions(header, frame, body, peer.listener)
         if key == LIST_TRANSACTIONS:
             first, last = versions.our_range(key)
             if not first <= version <= last:
                 raise Unacceptable(f"ListTransactions has no version {version}")
             return own_answers.list_transactions(header.correlation_id)
         if key in CONTROLLER_CALLS:
-            request = read_request(APIS[key].request, version, frame, body)
-            answer = await CONTROLLER_CALLS[key](self.access, request, version)
+            answer = await self._controller_call(header, frame, body, peer)
             return encode_response(answer, version, header.correlation_id)
         if key in CONFIGS:
-            return await self._configs(header, frame, body, pin)
+            return await self._configs(header, frame, body, peer)
         if key in OWN_ANSWERS or key in REFUSED:
             read_request(APIS[key].request, version, frame, body)
             if key in REFUSED:
-                log.warning("refused", api=APIS[key].name, listener=listener)
+                log.warning("refused", api=APIS[key].name, listener=peer.listener)
             answer = OWN_ANSWERS[key]() if key in OWN_ANSWERS else REFUSED[key]
             return encode_response(answer, version, header.correlation_id)
         if key in RELAYED:
-            return await pin.relay(header, frame, body)
+            return await self._relayed(header, frame, body, peer)
         raise Unacceptable(f"API key {key}, version {version}")
+
+    async def _controller_call(
+        self, header: RequestHeader, frame: bytes, body: int, peer: Peer
+    ) -> Struct:
+        key, version = header.api_key, header.api_version
+        request = read_request(APIS[key].request, version, frame, body)
+        if not self.access.rights.may_call(key, peer.principal, peer.listener):
+            log.warning(
+                "refused", api=APIS[key].name, listener=peer.listener, principal=peer.principal
+            )
+            return refusal(request)
+        return await CONTROLLER_CALLS[key](self.access, request, version)
+
+    async def _relayed(
+        self, header: RequestHeader, frame: bytes, body: int, peer: Peer
+    ) -> bytes | None:
+        if peer.by_certificate and not self.access.rights.may_be_relayed_as_us(peer.principal):
+            raise Unacceptable(f"{peer.principal} would be relayed under the controller's name")
+        return await peer.pin.relay(header, frame, body)
 
     # -- ApiVersions --------------------------------------------------------------------------
 
@@ -171,25 +201,20 @@ class Router:
     async def ranges(self, listener: str) -> Mapping[int, tuple[int, int]]:
         ours = (API_VERSIONS, LIST_TRANSACTIONS, *CONTROLLER_CALLS, *OWN_ANSWERS)
         served = {key: versions.our_range(key) for key in ours}
-        if self.access.alter_scram is None:
-            del served[ALTER_USER_SCRAM_CREDENTIALS]
+        shared = {key: versions.our_range(key) for key in CONFIGS}
         if listener in self.sasl_listeners:
-            served[SASL_HANDSHAKE] = SASL_HANDSHAKE_VERSIONS
-            served[SASL_AUTHENTICATE] = versions.our_range(SASL_AUTHENTICATE)
+            shared[SASL_HANDSHAKE] = SASL_HANDSHAKE_VERSIONS
+            shared[SASL_AUTHENTICATE] = versions.our_range(SASL_AUTHENTICATE)
         of_brokers = [
-            {key: span for key, span in ranges.items() if key in RELAYED}
+            {key: span for key, span in ranges.items() if key in RELAYED or key in shared}
             for ranges in await self.broker_versions.of_live_brokers(listener)
         ]
-        return versions.merged(
-            served,
-            {key: versions.our_range(key) for key in CONFIGS},
-            of_brokers,
-        )
+        return versions.merged(served, shared, of_brokers)
 
     # -- configs ------------------------------------------------------------------------------
 
     async def _configs(
-        self, header: RequestHeader, frame: bytes, body: int, pin: Pin
+        self, header: RequestHeader, frame: bytes, body: int, peer: Peer
     ) -> bytes | None:
         """Of this node, of others, or of both in one request."""
         api, version = APIS[header.api_key], header.api_version
@@ -197,7 +222,7 @@ class Router:
         own_id = self.access.controller_id
         own = [r for r in request.resources if own_answers.is_own(r, own_id)]
         if not own:
-            return await pin.relay(header, frame, body)
+            return await self._relayed(header, frame, body, peer)
         state = self.access.view()
         results = {
             (r.resource_type, r.resource_name): own_answers.own_configs_result(r, own_id, state)
@@ -205,7 +230,7 @@ class Router:
         }
         others = tuple(r for r in request.resources if not own_answers.is_own(r, own_id))
         if others:
-            results |= await self._configs_of_others(header, request, others, pin)
+            results |= await self._configs_of_others(header, request, others, peer)
         listed = tuple(results.values())
         answer: Struct
         match header.api_key:
@@ -218,12 +243,12 @@ class Router:
         return encode_response(answer, version, header.correlation_id)
 
     async def _configs_of_others(
-        self, header: RequestHeader, request: Any, others: tuple[Any, ...], pin: Pin
+        self, header: RequestHeader, request: Any, others: tuple[Any, ...], peer: Peer
     ) -> dict[tuple[int, str], own_answers.ConfigsResult]:
         version = header.api_version
         rest: Struct = msgspec.structs.replace(request, resources=others)
         frame = encode_request(rest, version, header.correlation_id, header.client_id)
-        answer = await pin.relay(header, frame, len(frame))
+        answer = await self._relayed(header, frame, len(frame), peer)
         assert answer is not None
         response: Any = decode_response(APIS[header.api_key].response, version, answer)[1]
         results = response.results if header.api_key == DESCRIBE_CONFIGS else response.responses

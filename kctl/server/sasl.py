@@ -1,25 +1,25 @@
-"""SASL towards those who connect: PLAIN and SCRAM, before anything else is answered.
+"""SASL towards those who connect: a broker of the same listener decides who they are.
 
-Who somebody is does not change what is allowed: there are no ACLs here. It keeps out strangers.
+The handshake and the tokens are relayed like any other request. So whatever users and passwords the
+brokers know are good here too, no secret of a user is kept or looked up here, and what is relayed
+afterwards is asked in that user's own name. The name is read from the tokens themselves, for the
+requests that are answered here: PLAIN and SCRAM carry it in the clear.
 """
 
-import base64
-import binascii
-import hashlib
-import hmac
-import secrets
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection
 
-import attrs
 import structlog
 
 from kctl.model.codes import KafkaError
-from kctl.server.codes import CredentialError
 from kctl.server.frames import Unacceptable, read_request
+from kctl.server.relay import Pin
 from kctl.wire.apis import (
     API_VERSIONS,
     RequestHeader,
     decode_request_header,
+    decode_response,
     encode_response,
 )
 from kctl.wire.client import (
@@ -36,170 +36,120 @@ SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 SASL_HANDSHAKE_VERSIONS = (1, 1)
 """In version 0 tokens follow without a header; no client of the supported releases does that."""
 
-HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+ROUNDS = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
+"""Tokens of a client until it is known. Of other mechanisms it cannot be said from outside when
+they have come to an end, nor who it is then."""
 
-
-@attrs.frozen(repr=False)
-class ScramCredential:
-    """As a user's znode holds it."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-
-@attrs.frozen(repr=False)
-class Credentials:
-    plain: Mapping[str, str] | None = None
-    """Passwords by user; use it together with TLS only."""
-    scram: Callable[[str, str], Awaitable[ScramCredential | None]] | None = None
-    """The credential of a user for a mechanism."""
-    scram_mechanisms: tuple[str, ...] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-
-    @property
-    def mechanisms(self) -> tuple[str, ...]:
-        return (
-            *(("PLAIN",) if self.plain is not None else ()),
-            *(self.scram_mechanisms if self.scram is not None else ()),
-        )
-
-
-class Failed(Exception):
-    """The credentials are wrong; which part of them is not told."""
-
+_SCRAM_FIRST = re.compile(
+    r"n,(?:a=(?P<authzid>[^,]+))?,(?:m=[^,]*,)?n=(?P<user>[^,]+),r=[^,]+(?P<extensions>(?:,.*)?)"
+)
+_ESCAPED = {"=2C": ",", "=3D": "="}
 
 ApiVersions = Callable[[bytes], Awaitable[bytes]]
 """Answers this one request for everybody: takes a frame and gives one."""
 
 
-class Authentication:
-    """The state of one connection that has not said yet who it is."""
+class Introduction:
+    """One connection that has to say who it is, for the first time or again."""
 
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
-        self._exchange: Plain | Scram | None = None
+    def __init__(self, pin: Pin, mechanisms: Collection[str] = tuple(ROUNDS)) -> None:
+        self._pin = pin
+        self._mechanisms = tuple(mechanisms)
+        self._mechanism = ""
+        self._rounds = 0
+        self._name: str | None = None
+        self._ends_at: float | None = None
+        self.principal: str | None = None
+        """`User:<name>`; None if the broker knows a name that we cannot know, as with tokens."""
         self.done = False
         self.failed = False
         """The answer that says so is the last one."""
 
+    @property
+    def over(self) -> bool:
+        """Brokers may ask for a new introduction after a while (`connections.max.reauth.ms`)."""
+        return self._ends_at is not None and asyncio.get_running_loop().time() > self._ends_at
+
     async def answer(self, frame: bytes, api_versions: ApiVersions) -> bytes:
+        """To anything that comes before the introduction is over."""
+        if int.from_bytes(frame[:2], "big") == API_VERSIONS:
+            return await api_versions(frame)
+        return await self.go_on(frame)
+
+    async def go_on(self, frame: bytes) -> bytes:
         try:
             header, body = decode_request_header(frame)
-            key = header.api_key
-            if key == API_VERSIONS:
-                return await api_versions(frame)
-            if key == SASL_HANDSHAKE and header.api_version in SASL_HANDSHAKE_VERSIONS:
-                return self._handshake(header, frame, body)
-            if key == SASL_AUTHENTICATE and self._exchange is not None:
+            key, version = header.api_key, header.api_version
+            if key == SASL_HANDSHAKE and version in SASL_HANDSHAKE_VERSIONS:
+                return await self._handshake(header, frame, body)
+            if key == SASL_AUTHENTICATE and self._mechanism:
                 return await self._authenticate(header, frame, body)
         except WireError as problem:
             raise Unacceptable(str(problem)) from None
-        raise Unacceptable(f"API key {header.api_key} before authentication")
+        raise Unacceptable(f"API key {key}, version {version} before authentication")
 
-    def _handshake(self, header: RequestHeader, frame: bytes, body: int) -> bytes:
-        request = read_request(SaslHandshakeRequest, header.api_version, frame, body)
-        offered = self._credentials.mechanisms
-        error: int = KafkaError.NONE
-        if request.mechanism not in offered:
-            error, self.failed = CredentialError.UNSUPPORTED_SASL_MECHANISM, True
-        elif request.mechanism == "PLAIN":
-            self._exchange = Plain(self._credentials.plain or {})
-        else:
-            assert self._credentials.scram is not None
-            self._exchange = Scram(request.mechanism, self._credentials.scram)
-        answer = SaslHandshakeResponse(error_code=error, mechanisms=offered)
-        return encode_response(answer, header.api_version, header.correlation_id)
+    async def _handshake(self, header: RequestHeader, frame: bytes, body: int) -> bytes:
+        mechanism = read_request(SaslHandshakeRequest, header.api_version, frame, body).mechanism
+        if mechanism not in self._mechanisms:
+            self.failed = True
+            refused = SaslHandshakeResponse(
+                error_code=KafkaError.UNSUPPORTED_SASL_MECHANISM, mechanisms=self._mechanisms
+            )
+            return encode_response(refused, header.api_version, header.correlation_id)
+        self._pin.stay()
+        answer = await self._asked(header, frame, body)
+        _, response = decode_response(SaslHandshakeResponse, header.api_version, answer)
+        self.failed = response.error_code != KafkaError.NONE
+        self._mechanism, self._rounds, self._name = mechanism, 0, None
+        return answer
 
     async def _authenticate(self, header: RequestHeader, frame: bytes, body: int) -> bytes:
-        request = read_request(SaslAuthenticateRequest, header.api_version, frame, body)
-        assert self._exchange is not None
-        try:
-            token = await self._exchange.next(request.auth_bytes)
-            self.done = self._exchange.done
-            answer = SaslAuthenticateResponse(auth_bytes=token)
-        except (Failed, ValueError):
-            log.warning("authentication failed", mechanism=type(self._exchange).__name__)
+        version = header.api_version
+        token = read_request(SaslAuthenticateRequest, version, frame, body).auth_bytes
+        self._rounds += 1
+        if self._rounds == 1:
+            self._name = name_in(self._mechanism, token)
+        answer = await self._asked(header, frame, body)
+        _, response = decode_response(SaslAuthenticateResponse, version, answer)
+        if response.error_code != KafkaError.NONE:
+            log.warning("authentication failed", mechanism=self._mechanism)
             self.failed = True
-            answer = SaslAuthenticateResponse(
-                error_code=CredentialError.SASL_AUTHENTICATION_FAILED,
-                error_message="Authentication failed: invalid credentials",
-            )
-        return encode_response(answer, header.api_version, header.correlation_id)
+        elif self._rounds == ROUNDS[self._mechanism]:
+            self._known(response.session_lifetime_ms)
+        return answer
 
-
-class Plain:
-    def __init__(self, passwords: Mapping[str, str]) -> None:
-        self._passwords = passwords
-        self.done = False
-
-    async def next(self, token: bytes) -> bytes:
-        authorization_id, user, password = token.decode().split("\0")
-        known = self._passwords.get(user)
-        same = hmac.compare_digest(password.encode(), (known or "").encode())
-        if known is None or not known or not same or authorization_id not in ("", user):
-            raise Failed
+    def _known(self, session_lifetime_ms: int) -> None:
+        # Who introduces himself again must be the same; the broker sees to that.
+        if not self.done:
+            self.principal = None if self._name is None else f"User:{self._name}"
         self.done = True
-        return b""
+        self._mechanism = ""
+        self._ends_at = None
+        if session_lifetime_ms > 0:
+            self._ends_at = asyncio.get_running_loop().time() + session_lifetime_ms / 1000
+
+    async def _asked(self, header: RequestHeader, frame: bytes, body: int) -> bytes:
+        answer = await self._pin.relay(header, frame, body)
+        assert answer is not None
+        return answer
 
 
-class Scram:
-    """RFC 5802 from the server's side, without channel binding."""
-
-    def __init__(
-        self, mechanism: str, look_up: Callable[[str, str], Awaitable[ScramCredential | None]]
-    ) -> None:
-        self._mechanism = mechanism
-        self._hash = HASHES[mechanism]
-        self._look_up = look_up
-        self._credential: ScramCredential | None = None
-        self._nonce = ""
-        self._signed = ""
-        self.done = False
-
-    async def next(self, token: bytes) -> bytes:
-        return await self._first(token.decode()) if not self._nonce else self._final(token.decode())
-
-    async def _first(self, message: str) -> bytes:
-        binding, _authorization_id, bare = message.split(",", 2)
-        if binding != "n":
-            raise Failed
-        fields = _fields(bare, "n", "r")
-        user = fields["n"].replace("=2C", ",").replace("=3D", "=")
-        self._credential = await self._look_up(user, self._mechanism)
-        if self._credential is None or not fields["r"]:
-            raise Failed
-        self._nonce = fields["r"] + secrets.token_urlsafe(24)
-        salt = base64.b64encode(self._credential.salt).decode()
-        first = f"r={self._nonce},s={salt},i={self._credential.iterations}"
-        self._signed = f"{bare},{first}"
-        return first.encode()
-
-    def _final(self, message: str) -> bytes:
-        without_proof, _, proof_text = message.rpartition(",p=")
-        fields = _fields(without_proof, "c", "r")
-        if fields["r"] != self._nonce or fields["c"] != "biws":
-            raise Failed
-        assert self._credential is not None
-        signed = f"{self._signed},{without_proof}".encode()
-        signature = hmac.digest(self._credential.stored_key, signed, self._hash)
-        try:
-            proof = base64.b64decode(proof_text, validate=True)
-        except binascii.Error:
-            raise Failed from None
-        if len(proof) != len(signature):
-            raise Failed
-        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
-        stored = hashlib.new(self._hash, client_key).digest()
-        if not hmac.compare_digest(stored, self._credential.stored_key):
-            raise Failed
-        self.done = True
-        verifier = hmac.digest(self._credential.server_key, signed, self._hash)
-        return b"v=" + base64.b64encode(verifier)
+def name_in(mechanism: str, token: bytes) -> str | None:
+    """Of the client's first token. What is not understood names nobody; a broker will judge it."""
+    try:
+        text = token.decode()
+    except UnicodeDecodeError:
+        return None
+    if mechanism == "PLAIN":
+        parts = text.split("\0")
+        return parts[1] if len(parts) == 3 and parts[0] in ("", parts[1]) else None
+    found = _SCRAM_FIRST.fullmatch(text)
+    # With a delegation token the name is that of the token, not of its owner.
+    if found is None or "tokenauth" in found["extensions"]:
+        return None
+    user = _unescaped(found["user"])
+    return user if found["authzid"] is None or _unescaped(found["authzid"]) == user else None
 
 
-def _fields(text: str, *needed: str) -> dict[str, str]:
-    fields = dict(part.partition("=")[::2] for part in text.split(","))
-    if not fields.keys() >= {*needed}:
-        raise Failed
-    return fields
+def _unescaped(name: str) -> str:
+    return re.sub("=2C|=3D", lambda match: _ESCAPED[match[0]], name)

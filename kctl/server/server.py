@@ -15,9 +15,10 @@ import structlog
 from kctl.server.access import ControllerAccess
 from kctl.server.connection import Connection
 from kctl.server.frames import FrameReader, LargeFrames
-from kctl.server.relay import Dial, Pin, Relay, plain_dial
-from kctl.server.routing import Router
-from kctl.server.sasl import Authentication, Credentials
+from kctl.server.relay import Dial, Pin, Relay, dialer
+from kctl.server.rights import principal_of
+from kctl.server.routing import Peer, Router
+from kctl.server.sasl import ROUNDS, Introduction
 from kctl.server.versions import BrokerVersions
 
 log = structlog.get_logger("kctl.server")
@@ -37,8 +38,9 @@ class Listener:
     """0: any that is free; `Server.ports` tells which."""
     ssl: tls.SSLContext | None = attrs.field(default=None, repr=False)
     """TLS for those who connect; it may ask them for certificates."""
-    credentials: Credentials | None = attrs.field(default=None, repr=False)
-    """SASL for those who connect: nothing but ApiVersions is answered before it."""
+    sasl: bool = False
+    """Those who connect say who they are first: nothing but ApiVersions is answered before it."""
+    mechanisms: tuple[str, ...] = tuple(ROUNDS)
 
 
 class Server:
@@ -47,16 +49,15 @@ class Server:
     def __init__(
         self, listeners: Iterable[Listener], access: ControllerAccess, dial: Dial | None = None
     ) -> None:
-        """`dial` connects to brokers for the relay; it has to know how where that needs more than
-        TCP: TLS with our certificate, or SASL."""
+        """`dial` connects to brokers for the relay; it has to know how where that needs TLS."""
         self._listeners = tuple(listeners)
         self._limits = access.limits
-        self._relay = Relay(access.view, dial or plain_dial(access.limits), access.limits)
+        self._relay = Relay(access.view, dial or dialer(access.limits), access.limits)
         self._broker_versions = BrokerVersions(self._relay)
         self._router = Router(
             access,
             self._broker_versions,
-            frozenset(listener.name for listener in self._listeners if listener.credentials),
+            frozenset(listener.name for listener in self._listeners if listener.sasl),
         )
         self._large_frames = LargeFrames(access.limits)
         self._bound: dict[str, socket.socket] = {}
@@ -156,15 +157,18 @@ class Server:
             log.debug("no handshake", listener=listener.name, problem=repr(problem))
             sock.close()
             return
-        credentials = listener.credentials
+        pin = Pin(self._relay, listener.name)
+        peer = Peer(listener.name, pin)
+        if listener.ssl is not None and listener.ssl.verify_mode != tls.CERT_NONE:
+            peer.by_certificate = not listener.sasl
+            peer.principal = principal_of(writer.get_extra_info("peercert"))
         connection = Connection(
             FrameReader(protocol.reader, self._limits, self._large_frames),
             writer,
             self._router,
-            Pin(self._relay, listener.name),
-            listener.name,
+            peer,
             self._limits,
-            None if credentials is None else Authentication(credentials),
+            Introduction(pin, listener.mechanisms) if listener.sasl else None,
         )
         protocol.on_end = connection.client_left
         try:

@@ -36,6 +36,9 @@ SINCE_2_4: Ranges = {
 """What any broker that can be in the cluster speaks. Said while none could be asked: a client that
 does not find what it needs gives up for good, one whose request is not answered tries again."""
 
+SASL_SINCE_2_4: Ranges = {17: (0, 1), 36: (0, 1)}
+"""The same where there is SASL."""
+
 RETRY_S = 1.0
 """A broker that could not be asked is not asked again for so long."""
 
@@ -53,7 +56,7 @@ def merged(served: Ranges, shared: Ranges, relayed: Iterable[Ranges]) -> dict[in
     for ranges in relayed:
         common = dict(ranges) if common is None else _intersection(common, ranges)
     if common is None:
-        common = dict(SINCE_2_4)
+        common = {**SINCE_2_4, **{k: SASL_SINCE_2_4[k] for k in SASL_SINCE_2_4 if k in shared}}
     for key, (first, last) in shared.items():
         if key in common:
             common[key] = (max(first, common[key][0]), min(last, common[key][1]))

@@ -29,7 +29,7 @@ def check(
         case ProducerIdBlock():
             check_block(safety, value)
         case AlteredPartitions():
-            check_altered(safety, value)
+            check_altered(safety, asked, value)
         case TopicResults():
             check_topics(safety, asked, value)
         case PartitionErrors():
@@ -48,8 +48,13 @@ def check_block(safety: "Safety", block: ProducerIdBlock) -> None:
     safety.blocks.append((first, last))
 
 
-def check_altered(safety: "Safety", value: AlteredPartitions) -> None:
+def check_altered(safety: "Safety", asked: "Asked", value: AlteredPartitions) -> None:
+    proposals: dict[TopicPartition, ev.IsrProposal] = {}
+    if isinstance(asked.event, ev.AlterPartitionReceived):
+        proposals = safety.proposed_in(asked.event)
     for tp, result in value.partitions.items():
+        if result is KafkaError.FENCED_LEADER_EPOCH:
+            check_fenced(safety, tp, proposals[tp])
         if isinstance(result, Leadership):
             state = State(
                 result.leader,
@@ -62,6 +67,21 @@ def check_altered(safety: "Safety", value: AlteredPartitions) -> None:
             safety.check(
                 "S11", (tp, state) in safety.told, f"{tp}: answered {state}: not committed", str(tp)
             )
+
+
+def check_fenced(safety: "Safety", tp: TopicPartition, proposal: ev.IsrProposal) -> None:
+    """A leader that is told so waits for a newer epoch: there must be one. A controller that was
+    replaced may know only older ones, and has no say in it (KAFKA-14154). It cannot tell a topic
+    from an older one of that name where topics have no ids."""
+    ledger = safety.ledger
+    state = ledger.states.get(tp)
+    if state is not None and tp.topic not in safety.removed:
+        safety.check(
+            "S16",
+            state.leader_epoch > proposal.leader_epoch,
+            f"{tp}: fenced is {proposal}, but {state}",
+            str(tp),
+        )
 
 
 def check_topics(safety: "Safety", asked: "Asked", value: TopicResults) -> None:
@@ -114,12 +134,16 @@ def check_shutdown(
     value: ControlledShutdownDone,
 ) -> None:
     """A broker that is told to go leads nothing that another one could lead."""
-    ledger, event = safety.ledger, asked.event
+    ledger, event, cluster = safety.ledger, asked.event, process.node.cluster
     if not isinstance(event, ev.ControlledShutdown) or safety.epoch_of(process) != ledger.epoch:
         return
+    assert cluster is not None
     for tp in led_by(ledger, event.broker):
-        if tp.topic not in ledger.marked and not safety.world.is_spoilt(tp.topic):
+        # What it cannot read it has looked at again just now, while it handled the request.
+        unreadable = tp.topic not in cluster.topics or tp in cluster.poisoned
+        if tp.topic not in ledger.marked and not unreadable:
             safety.check("S16", tp in value.remaining, f"{event.broker} still leads {tp}", str(tp))
+    safety.orders.check_leave(process, event.broker)
 
 
 def led_by(ledger: Ledger, broker: int) -> list[TopicPartition]:

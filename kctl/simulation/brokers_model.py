@@ -2,7 +2,8 @@
 
 A broker obeys whoever has the highest controller epoch it has seen since it started, believes only
 requests for its own incarnation, ignores a LeaderAndIsr that does not raise the leader epoch, and
-does not start a follower whose leader it does not know. How it proposes ISRs is in `isr_proposals`.
+does not follow a leader that it does not know, or none: it stays what it was, and can be told the
+same epoch again. How it proposes ISRs is in `isr_proposals`.
 """
 
 import json
@@ -69,6 +70,9 @@ class ModelBroker:
     def _forget(self) -> None:
         self.controller_epoch = 0
         self.controller: BrokerId | None = None
+        self.asks: BrokerId | None = None
+        """The controller that its proposals go to, until that one denies or does not answer. It may
+        have been replaced long ago: who told the newer leader epochs is not looked at."""
         self.live: dict[BrokerId, None] = {}
         self.cache: dict[TopicPartition, Cached] = {}
         self.topic_ids: dict[str, TopicId] = {}
@@ -186,17 +190,18 @@ class ModelBroker:
 
     def _update_metadata(self, request: UpdateMetadataRequest) -> Response:
         self.live = {b.id: None for b in request.live_brokers}
-        for topic, topic_id in request.topic_ids.items():
-            if topic_id is None or topic in request.deleted:
-                self.topic_ids.pop(topic, None)
-            else:
-                self.topic_ids[topic] = topic_id
         for tp, row in request.rows.items():
             if tp.topic in request.deleted:
                 self.cache.pop(tp, None)
             elif row.leadership is not None:
                 offline = request.offline.get(tp, ())
                 self.cache[tp] = Cached(row.leadership, row.assignment.replicas, offline)
+        for topic, topic_id in request.topic_ids.items():
+            gone = topic in request.deleted and not any(tp.topic == topic for tp in self.cache)
+            if topic_id is None or gone:
+                self.topic_ids.pop(topic, None)
+            else:
+                self.topic_ids[topic] = topic_id
         return Response(KafkaError.NONE, {})
 
     def _lead_or_follow(self, request: LeaderAndIsrRequest, tp: TopicPartition, row: Row) -> int:
@@ -218,15 +223,16 @@ class ModelBroker:
         if old is not None and leadership.zk_version < old.partition_epoch:
             return KafkaError.NONE
         if log is None:
-            log = self.logs[tp] = ReplicaLog(topic_id)
+            born = self.world.safety.ledger.born(tp.topic)
+            log = self.logs[tp] = ReplicaLog(topic_id, born=born)
         log.topic_id = log.topic_id or topic_id
         if leadership.leader == self.id:
             self.hosted[tp] = Hosted.led(row, leadership, log.end)
             if old is not None:
                 self.hosted[tp].high_watermark = min(old.high_watermark, log.end)
-        else:
-            known = leadership.leader in self.live
-            self.hosted[tp] = Hosted.followed(row, leadership, leader_known=known)
+        elif leadership.leader in self.live:
+            self.hosted[tp] = Hosted.followed(row, leadership)
+        # Else it has created the log and goes on as before: the epoch counts as not heard.
         return KafkaError.NONE
 
     def _stop_replicas(self, request: StopReplicaRequest) -> dict[TopicPartition, int]:
@@ -274,7 +280,7 @@ class ModelBroker:
     def acknowledge(self, tp: TopicPartition, hosted: Hosted) -> None:
         log = self.logs[tp]
         for number in hosted.advance(self.id, log.end):
-            self.world.safety.acknowledged(tp, log.topic_id, number)
+            self.world.safety.acknowledged(tp, log.topic_id, hosted.leader_epoch, number)
 
     def _fetch(self, tp: TopicPartition, hosted: Hosted) -> None:
         leader = self.world.brokers.get(hosted.leader)

@@ -317,8 +317,8 @@ class ControllerProcess:
         for event in outbox.events:
             self.accept(event)
         for story in outbox.stories:
-            if story.what == "quarantined":
-                self.world.quarantined[story.key or ""] = None
+            if story.what == "healed":
+                self.world.healed[story.key or ""] = None
             self.world.note(self.name, f"{story.what}: {story.why}", story.key or "")
         self._deliver(outbox.answers)
         outbox.dispatches.clear()

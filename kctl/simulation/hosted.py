@@ -2,7 +2,7 @@
 
 import attrs
 
-from kctl.model.names import NO_LEADER, BrokerId
+from kctl.model.names import BrokerId
 from kctl.model.rows import Leadership, Replicas, Row
 
 MIN_ISR = 2
@@ -17,7 +17,7 @@ class Hosted:
     replicas: Replicas
     leads: bool
     fetching: bool = False
-    """A follower that was started. One whose leader was unknown is not, and nobody is told."""
+    """A follower that was not stopped."""
     cut_back: bool = False
     epoch_start: int = 0
     high_watermark: int = 0
@@ -46,7 +46,7 @@ class Hosted:
         )
 
     @classmethod
-    def followed(cls, row: Row, led: Leadership, *, leader_known: bool) -> "Hosted":
+    def followed(cls, row: Row, led: Leadership) -> "Hosted":
         return cls(
             led.leader,
             led.leader_epoch,
@@ -54,7 +54,7 @@ class Hosted:
             led.isr,
             row.assignment.replicas,
             leads=False,
-            fetching=leader_known and led.leader != NO_LEADER,
+            fetching=True,
         )
 
     @property

@@ -4,7 +4,7 @@ import json
 from typing import TYPE_CHECKING
 
 from kctl.messages import events as ev
-from kctl.messages.answers import AlteredPartitions, AnswerValue
+from kctl.messages.answers import AlteredPartitions, AnswerValue, Refused
 from kctl.model.codes import KafkaError
 from kctl.model.names import TopicPartition
 from kctl.model.rows import Leadership, Replicas
@@ -45,6 +45,8 @@ def maintain_isr(broker: "ModelBroker", tp: TopicPartition, hosted: Hosted) -> N
         write_isr(broker, tp, hosted, wanted)
     else:
         hosted.proposed = wanted
+        world = broker.world
+        world.safety.decided(tp, broker.id, (hosted.leader_epoch, hosted.partition_epoch), wanted)
         send_proposal(broker, tp, hosted)
 
 
@@ -76,7 +78,8 @@ def send_proposal(broker: "ModelBroker", tp: TopicPartition, hosted: Hosted) -> 
         return
     assert hosted.proposed is not None
     proposal = hosted.proposal
-    target = None if broker.controller is None else world.controllers.get(broker.controller)
+    broker.asks = broker.controller if broker.asks is None else broker.asks
+    target = None if broker.asks is None else world.controllers.get(broker.asks)
     again = (send_again, broker, broker.incarnation, tp, hosted, proposal)
     if target is None:
         world.scheduler.after(500, *again)
@@ -97,7 +100,11 @@ def send_proposal(broker: "ModelBroker", tp: TopicPartition, hosted: Hosted) -> 
     incarnation = broker.incarnation
 
     def answered(value: AnswerValue | None) -> None:
-        if broker.incarnation == incarnation and broker.up and hosted.proposal == proposal:
+        if broker.incarnation != incarnation or not broker.up:
+            return
+        if value is None or denied(value):
+            broker.asks = None
+        if hosted.proposal == proposal:
             took_answer(broker, tp, hosted, value)
 
     world.note(broker.name, f"proposes {asked} to {target.name}", str(tp))
@@ -106,6 +113,15 @@ def send_proposal(broker: "ModelBroker", tp: TopicPartition, hosted: Hosted) -> 
         world.mishap("late request", f"AlterPartition of {broker.name}", str(tp))
         delay += world.chance.randint(500, 20_000)
     world.callers.ask(target, event, answered, delay, timeout_ms=delay + REPLY_TIMEOUT_MS)
+
+
+def denied(value: AnswerValue) -> bool:
+    """Whether it says anywhere that it is not the controller, or not the latest."""
+    if isinstance(value, Refused):
+        return value.error.code is KafkaError.NOT_CONTROLLER
+    return isinstance(value, AlteredPartitions) and (
+        KafkaError.NOT_CONTROLLER in value.partitions.values()
+    )
 
 
 def pending(broker: "ModelBroker", tp: TopicPartition, hosted: Hosted) -> bool:

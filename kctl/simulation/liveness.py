@@ -62,7 +62,7 @@ def settled(world: "World") -> Iterator[tuple[TopicPartition, Assigned, State | 
         for partition, assigned in record.partitions.items():
             tp = TopicPartition(topic, partition)
             path = f"/brokers/topics/{topic}/partitions/{partition}/state"
-            if path not in world.edited or path in world.quarantined:
+            if path not in world.edited or path in world.healed:
                 yield tp, assigned, ledger.states.get(tp)
 
 
@@ -251,6 +251,8 @@ def replicas_right(world: "World") -> Iterator[Problem]:
 
 
 def replica_problem(broker: "ModelBroker", tp: TopicPartition, state: State) -> str | None:
+    if state.leader == NO_LEADER:
+        return None  # brokers do not take up an epoch without a leader
     hosted = broker.hosted.get(tp)
     if hosted is None:
         return "it is not hosted;"
@@ -261,8 +263,8 @@ def replica_problem(broker: "ModelBroker", tp: TopicPartition, state: State) -> 
             return f"its proposal {hosted.proposed} is pending;"
         if set(hosted.isr) != set(state.isr) or hosted.partition_epoch != state.version:
             return f"the leader believes in {hosted.isr} v{hosted.partition_epoch};"
-    elif state.leader != NO_LEADER and not hosted.fetching:
-        return "its follower was never started;"
+    elif not hosted.fetching:
+        return "its follower was stopped;"
     return None
 
 

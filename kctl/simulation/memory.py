@@ -24,6 +24,7 @@ from kctl.model.cluster import ClusterState, Node
 from kctl.model.codes import Code, Malformed
 from kctl.model.names import BrokerId, TopicPartition
 from kctl.model.rows import Leadership, Replicas
+from kctl.model.secrets import Secret
 from kctl.model.settings import Settings
 
 
@@ -45,6 +46,7 @@ class MemoryZooKeeper:
     log_dir_notifications: dict[str, BrokerId | Malformed] = attrs.field(factory=dict)
     features: ef.FeatureNode | Malformed | None = None
     producer_ids: ef.ProducerIds = attrs.field(factory=lambda: ef.ProducerIds(-1, 0))
+    users: dict[str, dict[str, Secret]] = attrs.field(factory=dict)
     watched: dict[TopicPartition, None] = attrs.field(factory=dict)
     chance: random.Random = attrs.field(factory=lambda: random.Random(0))
 
@@ -148,6 +150,8 @@ class MemoryZooKeeper:
                     return Code.BAD_VERSION
                 self.producer_ids = ef.ProducerIds(end, version + 1)
                 return Code.OK
+            case ef.AlterUsers(users=users):
+                return {user: self._alter_user(user, changes) for user, changes in users.items()}
             case _:
                 raise TypeError(f"unknown effect {effect!r}")
 
@@ -188,6 +192,14 @@ class MemoryZooKeeper:
         self.configs.pop(topic, None)
         self.deletions.pop(topic, None)
         self.topics.pop(topic, None)
+        return Code.OK
+
+    def _alter_user(self, user: str, changes: Mapping[str, Secret | None]) -> Code:
+        known = self.users.get(user, {})
+        if any(value is None and name not in known for name, value in changes.items()):
+            return Code.NO_NODE
+        merged = {**known, **changes}
+        self.users[user] = {name: value for name, value in merged.items() if value is not None}
         return Code.OK
 
     @staticmethod

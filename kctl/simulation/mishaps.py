@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from kctl.messages import events as ev
 from kctl.messages.answers import AnswerValue, ControlledShutdownDone
-from kctl.simulation import poison
+from kctl.simulation import poison, rogues
 from kctl.simulation.administrators import Administrators
 from kctl.simulation.brokers_model import ModelBroker
 from kctl.simulation.controllers import ControllerHost, ControllerProcess
@@ -27,6 +27,7 @@ class Mishaps:
             (3, self.stall),
             (3, self.expire_session),
             (2, self.delete_controller_znode),
+            (2, self.depose),
             (2, self.follower_lags),
             (4, self.kill_broker),
             (4, self.bounce_broker),
@@ -36,6 +37,7 @@ class Mishaps:
             (4, self.shut_down_broker),
             (3, self.cut_off_broker),
             (1, self.spread_poison),
+            (2, self.rogue_proposals),
         ]
         self._rare: list[Callable[[], None]] = [self.broker_dies_for_good, admin.remove_by_hand]
 
@@ -104,6 +106,17 @@ class Mishaps:
         self.world.mishap("/controller deleted", "by an operator")
         self.world.ensemble.try_commit(self.admin.session, Delete("/controller"))
 
+    def depose(self) -> None:
+        """It does not hear that it is replaced, and rules on while brokers obey the next one."""
+        active = [host for host in self.world.controllers.values() if host.active]
+        process = active[0].process if active else None
+        if process is not None:
+            duration = self.chance.randint(2_000, 4_000)
+            self.world.mishap("deaf controller deposed", f"{process.name} for {duration} ms")
+            process.client.stalls_until = self.world.now + duration
+            self.world.ensemble.try_commit(self.admin.session, Delete("/controller"))
+            self.world.scheduler.after(self.chance.randint(100, 1_000), self.bounce_broker)
+
     def follower_lags(self) -> None:
         duration = self.chance.randint(100, 4_000)
         self.world.mishap("lagging server", f"for {duration} ms")
@@ -171,6 +184,11 @@ class Mishaps:
         if broker is not None and not broker.shutting_down:
             self.world.mishap("controlled shutdown", broker.name, broker.name)
             shut_down(self.world, broker, SHUTDOWN_ATTEMPTS)
+
+    def rogue_proposals(self) -> None:
+        hosts = [host for host in self.world.controllers.values() if host.active]
+        if hosts:
+            rogues.propose(self.world, self.chance.choice(hosts))
 
     def spread_poison(self) -> None:
         poison.spread(self.world, self.admin)

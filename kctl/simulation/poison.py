@@ -55,6 +55,7 @@ def spoil(world: Surroundings, admin: Administrators, kind: str) -> None:
         world.poison[path] = good
         if kind == "state":
             world.edited[path] = None
+            world.healed.pop(path, None)
 
 
 def repair(world: Surroundings, admin: Administrators, path: str) -> None:

@@ -16,6 +16,8 @@ Record = tuple[int, int]
 class ReplicaLog:
     topic_id: TopicId | None
     records: list[Record] = attrs.field(factory=list)
+    born: int = 0
+    """The zxid at which the topic was created, which tells it from another one of its name."""
 
     @property
     def end(self) -> int:

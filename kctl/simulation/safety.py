@@ -6,6 +6,7 @@ partition states are in `state_checks`, those of acknowledged records in `durabi
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 from kctl.messages import events as ev
@@ -18,10 +19,11 @@ from kctl.messages.requests import (
 )
 from kctl.model.codes import KafkaError
 from kctl.model.names import BrokerId, TopicId, TopicPartition
-from kctl.model.rows import Leadership, Row
+from kctl.model.rows import Leadership, Replicas, Row
 from kctl.simulation import answer_checks, state_checks, topic_checks
 from kctl.simulation.durability import Durability
 from kctl.simulation.ledger import Ledger, State
+from kctl.simulation.orders import Orders
 from kctl.simulation.surroundings import Surroundings
 from kctl.simulation.violations import Violation
 from kctl.simulation.zookeeper_tree import Change, Transaction
@@ -66,9 +68,12 @@ class Safety:
         self.writes = 0
         self.claims = 0
         self.sessions: dict[int, ControllerProcess] = {}
+        self._claimed_at = 0
         self.claimed_by: dict[int, ControllerProcess] = {}
         """Which process made an epoch."""
         self.proposals: set[Proposal] = set()
+        self.decisions: dict[Proposal, int] = {}
+        """The zxid at which a leader last decided to make a proposal."""
         self.unclean_until: dict[str, int] = {}
         """When unclean election was last allowed, for topics where it no longer is."""
         self.unclean_default_until = state_checks.NEVER
@@ -89,6 +94,7 @@ class Safety:
         self._orders: dict[tuple[object, ...], tuple[int, int]] = {}
         self._greeted: set[tuple[int, BrokerId, int]] = set()
         self.topics = topic_checks.TopicHistory()
+        self.orders = Orders(self)
         self._records = 0
         self.blocks: list[tuple[int, int]] = []
         self.removed: set[str] = set()
@@ -133,6 +139,8 @@ class Safety:
             if topic not in ledger.topics:
                 self.removed.add(topic)
             self.topics.check(self, topic, old, writer=writer, marked=marked)
+            if writer is not None:
+                self.orders.reassigned(topic, old)
         for tp, before in states.items():
             state_checks.check(self, tp, before, writer, marked)
         state_checks.check_membership(self, states, topics, writer)
@@ -156,9 +164,11 @@ class Safety:
             self.check("S2", created[0].owner == transaction.session, "/controller is no ephemeral")
             self.claimed_by[epoch] = writer
             self.claims += 1
+            self._claimed_at = self.world.now
             self.leaving.clear()
             self.offline.clear()
             self.durability.claimed()
+            self.orders.claimed()
             self.world.note(writer.name, f"claims epoch {epoch}", "*")
             return
         fenced = [c for c in changes if needs_fence(c) and not is_own(c, writer)]
@@ -186,6 +196,11 @@ class Safety:
         reads = self.world.ensemble.broker_reads.get(process.client.session_id, ())
         return next((zxid for at, zxid in reversed(reads) if at < process.handling_since), 0)
 
+    def first_read(self) -> int:
+        """The zxid at which the controller at work read the brokers first; -1: not yet."""
+        reads = self.world.ensemble.broker_reads.get(self.ledger.claimant, ())
+        return next((zxid for at, zxid in reads if at >= self._claimed_at), -1)
+
     def last_read(self, process: "ControllerProcess") -> int:
         reads = self.world.ensemble.broker_reads.get(process.client.session_id, ())
         return reads[-1][1] if reads else 0
@@ -194,6 +209,7 @@ class Safety:
         epoch = self.epoch_of(process)
         if epoch != self.ledger.epoch:
             return
+        self.orders.handled(process)
         for event in events:
             if isinstance(event, ev.LeaderAndIsrResponseReceived) and not event.error:
                 for tp, error in event.partition_errors.items():
@@ -203,15 +219,16 @@ class Safety:
                     elif error == KafkaError.NONE:
                         self.offline.pop(key, None)
 
+    def decided(
+        self, tp: TopicPartition, leader: BrokerId, epochs: tuple[int, int], isr: Replicas
+    ) -> None:
+        """A leader will propose this, now or, if the request is late, at any later time."""
+        self.decisions[tp, leader, *epochs, frozenset(isr)] = self.ledger.zxid
+
     def asked(self, process: "ControllerProcess", event: ev.Event) -> None:
         self.world.note(process.name, f"is asked: {event}")
         if isinstance(event, ev.AlterPartitionReceived):
-            names = self.world.topic_names
-            by_id = {
-                TopicPartition(names[topic_id], partition): proposal
-                for (topic_id, partition), proposal in event.by_id.items()
-            }
-            for tp, asked in {**event.partitions, **by_id}.items():
+            for tp, asked in self.proposed_in(event).items():
                 self.proposals.add(
                     (
                         tp,
@@ -229,12 +246,22 @@ class Safety:
             for tp, target in event.targets.items():
                 self.targets.setdefault(tp, []).append(target)
 
+    def proposed_in(self, event: ev.AlterPartitionReceived) -> dict[TopicPartition, ev.IsrProposal]:
+        names = self.world.topic_names
+        by_id = {
+            TopicPartition(names[topic_id], partition): proposal
+            for (topic_id, partition), proposal in event.by_id.items()
+        }
+        return {**event.partitions, **by_id}
+
     def answered(self, process: "ControllerProcess", asked: "Asked", value: AnswerValue) -> None:
         event, cluster = asked.event, process.node.cluster
         if isinstance(event, ev.ControlledShutdown) and isinstance(value, ControlledShutdownDone):
             known = None if cluster is None else cluster.brokers.get(event.broker)
-            # One that the controller has not seen yet starts anew in its eyes, as in Kafka's.
-            if known is not None and known.epoch == event.broker_epoch:
+            # One that the controller has not seen yet starts anew in its eyes, as in Kafka's; and
+            # of what a replaced one still answers the present one knows nothing.
+            current = self.epoch_of(process) == self.ledger.epoch
+            if current and known is not None and known.epoch == event.broker_epoch:
                 self.leaving[event.broker] = event.broker_epoch
         answer_checks.check(self, process, asked, value)
 
@@ -249,13 +276,14 @@ class Safety:
             f"{process.name} speaks with epoch {epoch}, which it did not make",
             process.name,
         )
+        self.orders.queued(request)
         if isinstance(request, StopReplicaRequest):
             for tp, order in request.partitions.items():
                 if order.delete:
                     self._check_deletion(process, request.broker, tp)
             return
         self._check_greeting(process, request)
-        for tp, row in request.rows.items():
+        for tp, row in told_states(request):
             self._check_told(process, tp, row)
 
     def _check_greeting(
@@ -319,7 +347,7 @@ class Safety:
         if isinstance(request, StopReplicaRequest):
             return
         kind = type(request).__name__
-        for tp, row in request.rows.items():
+        for tp, row in told_states(request):
             assert row.leadership is not None
             topic_id: TopicId | None = request.topic_ids.get(tp.topic)
             key = (kind, process.name, broker.name, broker.incarnation, broker.epoch, tp, topic_id)
@@ -337,25 +365,40 @@ class Safety:
         self._records += 1
         return self._records
 
-    def acknowledged(self, tp: TopicPartition, topic_id: TopicId | None, number: int) -> None:
-        self.durability.acknowledged(tp, topic_id, number)
+    def acknowledged(
+        self, tp: TopicPartition, topic_id: TopicId | None, leader_epoch: int, number: int
+    ) -> None:
+        self.durability.acknowledged(tp, topic_id, leader_epoch, number)
 
     def logs_lost(self, broker: BrokerId, tps: list[TopicPartition]) -> None:
         self.durability.lost(broker, tps)
 
     def log_deleted(self, broker: BrokerId, tp: TopicPartition) -> None:
-        """S15: a broker obeyed and removed a log. Nobody may still count on it."""
+        """S15: a broker obeyed and removed a log. Nobody may still count on it.
+
+        Only an unclean leader may be chosen while an older order to delete is on its way to it, as in
+        Kafka: what it had is given up with the election.
+        """
         state = self.ledger.states.get(tp)
         counted_on = (
             state is not None
             and broker in state.isr
             and tp.topic not in self.ledger.marked
             and tp not in self.added_by_old_leaders
+            and not self.durability.is_unclean(tp, state)
         )
         self.check(
             "S15", not counted_on, f"broker {broker} deleted {tp} while in its ISR {state}", str(tp)
         )
         self.durability.deleted(broker, tp)
+
+
+def told_states(
+    request: LeaderAndIsrRequest | UpdateMetadataRequest,
+) -> Iterator[tuple[TopicPartition, Row]]:
+    """Those that brokers take over. Of a topic in deletion they take nothing but that it goes."""
+    deleted = request.deleted if isinstance(request, UpdateMetadataRequest) else {}
+    return ((tp, row) for tp, row in request.rows.items() if tp.topic not in deleted)
 
 
 def is_own(change: Change, writer: "ControllerProcess") -> bool:

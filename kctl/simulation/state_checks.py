@@ -11,7 +11,7 @@ from kctl.simulation.zookeeper_tree import Transaction
 
 if TYPE_CHECKING:
     from kctl.simulation.controllers import ControllerProcess
-    from kctl.simulation.safety import Safety
+    from kctl.simulation.safety import Proposal, Safety
 
 HEARSAY_MS = 15_000
 """So long a controller may believe in a config that was changed meanwhile."""
@@ -127,6 +127,7 @@ def check_decision(
         check_alive(safety, tp, new.leader, writer, change)
     for broker in joined:
         check_alive(safety, tp, broker, writer, change)
+        check_same_life(safety, broker, proposal, writer, change)
     if not unclean and new.leader_epoch > old.leader_epoch:
         for broker in old.isr:
             if broker not in new.isr:
@@ -154,6 +155,30 @@ def check_alive(
     )
     offline = safety.offline.get((broker, epoch, tp))
     safety.check("S7", offline is None, f"{broker} has a failed log dir: {change}", *about)
+
+
+def check_same_life(
+    safety: "Safety",
+    broker: BrokerId,
+    proposal: "Proposal",
+    writer: "ControllerProcess",
+    change: str,
+) -> None:
+    """S7: nobody is taken into an ISR by a decision that was made before it restarted (KIP-903): it
+    may have come back with an empty disk. That is asked only where the writer has seen the broker
+    go or come; one that left by a controlled shutdown was fenced then."""
+    ledger, tp = safety.ledger, proposal[0]
+    decided = safety.decisions.get(proposal)
+    registered = ledger.registered.get(broker, -1)
+    noticed = safety.first_read() < registered <= safety.knew(writer)
+    if decided is not None and noticed and broker not in safety.leaving:
+        safety.check(
+            "S7",
+            decided >= registered or tp.topic in ledger.marked,
+            f"{broker} restarted since its leader decided: {change}",
+            str(tp),
+            f"broker-{broker}",
+        )
 
 
 def check_loss(

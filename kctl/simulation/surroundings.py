@@ -31,10 +31,12 @@ class Surroundings:
         self.controllers: dict[BrokerId, ControllerHost] = {}
         self.poison: dict[str, bytes | None] = {}
         """Malformed znodes that were put, and what they held before (None: they were not there)."""
-        self.quarantined: dict[str, None] = {}
-        """Paths that some controller found unusable."""
         self.edited: dict[str, None] = {}
-        """State znodes that somebody wrote by hand; nobody watches them."""
+        """State znodes that somebody wrote by hand. Nobody watches them, and to a controller that
+        comes later a repaired one looks like any other: the leader learns its version only when it
+        asks for another ISR."""
+        self.healed: dict[str, None] = {}
+        """Those that a controller found unusable and, in the same term, repaired."""
         self.removed_by_hand: dict[str, None] = {}
         """Topics that somebody removed behind the controller's back."""
         self.topic_names: dict[TopicId, str] = {}

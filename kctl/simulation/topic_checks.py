@@ -32,10 +32,10 @@ def check_nothing_left(safety: "Safety", topic: str, old: TopicRecord) -> None:
 
 
 def is_remembered(safety: "Safety", topic: str, topic_id: str) -> bool:
-    """Whether a controller at work knows the id, and can restore it."""
+    """Whether the controller at work knows the id, and can restore it; not one that was replaced."""
     for host in safety.world.controllers.values():
         cluster = None if host.process is None else host.process.node.cluster
-        if cluster is not None and topic in cluster.topics:
+        if cluster is not None and cluster.epoch == safety.ledger.epoch and topic in cluster.topics:
             return cluster.topics[topic].id == topic_id
     return False
 

@@ -125,14 +125,20 @@ class World(Surroundings):
         self.safety.durability.check_all()
 
     def _remove_strays(self, broker: ModelBroker) -> bool:
-        """Logs of replicas that were removed while nobody could tell the broker, as people do."""
+        """Logs of replicas that were removed while nobody could tell the broker, as people do.
+
+        Where a topic of that name was created again they are in the way: with ids the broker refuses
+        to mix them up, without it holds on to the leader epochs of the old one. So do Kafka's.
+        """
         topics = self.safety.ledger.topics
         strays = [
             tp
             for tp, log in broker.logs.items()
-            if log.topic_id
-            and tp.topic in topics
-            and topics[tp.topic].id not in {None, log.topic_id}
+            if tp.topic in topics
+            and (
+                topics[tp.topic].born != log.born
+                or (log.topic_id and topics[tp.topic].id not in {None, log.topic_id})
+            )
         ]
         for tp in strays:
             self.note("admin", f"removes a stray log of {broker.name}", str(tp))

@@ -362,21 +362,15 @@ class ModelClient(Watcher):
         """What changed since the last zxid that this client saw is reported at once."""
         tree, seen = self._server.tree, self._last_zxid
         for path, kind in list(self._data.items()):
-            node = tree.get(path)
-            if kind == "exists" and node is not None:
-                self.event(WatchEvent(EventType.CREATED, path))
-            elif kind == "data" and node is None:
-                self.event(WatchEvent(EventType.DELETED, path))
-            elif kind == "data" and node is not None and node.mzxid > seen:
-                self.event(WatchEvent(EventType.DATA_CHANGED, path))
+            exists = kind == "exists"
+            missed = tree.missed_creation(path) if exists else tree.missed_change(path, seen)
+            if missed is not None:
+                self.event(WatchEvent(missed, path))
             else:
                 self._server.watch_data(path, self)
         for path in list(self._child):
-            node = tree.get(path)
-            if node is None:
-                self.event(WatchEvent(EventType.DELETED, path))
-            elif node.pzxid > seen:
-                self.event(WatchEvent(EventType.CHILDREN_CHANGED, path))
+            if (missed := tree.missed_children(path, seen)) is not None:
+                self.event(WatchEvent(missed, path))
             else:
                 self._server.watch_children(path, self)
 

@@ -113,6 +113,25 @@ class Tree:
     def ephemerals_of(self, session: int) -> list[str]:
         return [path for path, node in self.nodes.items() if node.owner == session]
 
+    # -- watches that are set again --------------------------------------------------------------
+
+    def missed_creation(self, path: str) -> EventType | None:
+        """What a watch on a znode that was not there has missed."""
+        return EventType.CREATED if path in self.nodes else None
+
+    def missed_change(self, path: str, seen: int) -> EventType | None:
+        """What a watch on a znode's data has missed since this zxid."""
+        node = self.nodes.get(path)
+        if node is None:
+            return EventType.DELETED
+        return EventType.DATA_CHANGED if node.mzxid > seen else None
+
+    def missed_children(self, path: str, seen: int) -> EventType | None:
+        node = self.nodes.get(path)
+        if node is None:
+            return EventType.DELETED
+        return EventType.CHILDREN_CHANGED if node.pzxid > seen else None
+
     # -- the leader ---------------------------------------------------------------------------
 
     def commit(self, zxid: int, session: int, operations: Sequence[Operation]) -> Transaction:

@@ -92,23 +92,17 @@ class Form:
     all_special: bool
     """Ask `special` for each row, not only for those whose leader is recovering."""
 
-    def open_topic(self, parts: list[bytes], topic: str, count_at: int) -> int:
-        """Begin a group of states, end the last one; where the number of its states is to be."""
-        if count_at:
-            self.close_topic(parts, count_at)
+    def topic_head(self, topic: str, end: bytes) -> bytes:
+        """What comes between two groups of states: the end of the last one, a name, an id."""
         raw = topic.encode()
         length = uvarint(len(raw) + 1) if self.flexible else _SHORT.pack(len(raw))
         if self.topic_ids is None:
-            parts += (length, raw, b"")
-        else:
-            parts += (length, raw, topic_id_bytes(self.topic_ids.get(topic)), b"")
-        return len(parts) - 1
+            return b"%b%b%b" % (end, length, raw)
+        return b"%b%b%b%b" % (end, length, raw, topic_id_bytes(self.topic_ids.get(topic)))
 
-    def close_topic(self, parts: list[bytes], count_at: int) -> None:
-        states = len(parts) - count_at - 1
-        parts[count_at] = count(states, flexible=self.flexible)
-        if self.flexible:
-            parts.append(b"\0")
+
+def _count_without_one(parts: int) -> bytes:
+    return _INT.pack(parts - 1)
 
 
 class _Interleaved(Exception):
@@ -145,14 +139,15 @@ def _states_in_order(
 ) -> Generator[None, None, list[bytes]]:
     parts = [b""]  # the count of all comes to stand here
     add = parts.append
-    grouped, deleted = form.grouped, form.deleted
+    grouped, deleted, flexible = form.grouped, form.deleted, form.flexible
+    end = b"\0" if flexible else b""
+    # The count of states, from that of the parts that begin with it.
+    counted = uvarint if flexible else _count_without_one
     all_special, special = form.all_special, form.special
     plain = form.plain.by_assignment
     topics: dict[str, None] = {}
     topic: str | None = None
-    name = b""
-    count_at = 0
-    being_deleted = False
+    name, count_at, being_deleted = b"", 0, False
     items = iter(rows.items())
     for _ in range(0, len(rows), ROWS_A_STEP):
         for tp, row in islice(items, ROWS_A_STEP):
@@ -164,7 +159,10 @@ def _states_in_order(
                     name = string(tp[0], flexible=False)
                 elif tp[0] not in topics:
                     topics[tp[0]] = None
-                    count_at = form.open_topic(parts, tp[0], count_at)
+                    if count_at:
+                        parts[count_at] = counted(len(parts) - count_at)
+                    parts += (form.topic_head(tp[0], end if count_at else b""), b"")
+                    count_at = len(parts) - 1
                 elif tp[0] != topic:
                     raise _Interleaved
                 topic = tp[0]
@@ -196,7 +194,8 @@ def _states_in_order(
         yield
     if grouped:
         if count_at:
-            form.close_topic(parts, count_at)
+            parts[count_at] = counted(len(parts) - count_at)
+            add(end)
         parts[0] = count(len(topics), flexible=form.flexible)
     else:
         parts[0] = _INT.pack(len(parts) // 2)

@@ -6,7 +6,8 @@ was lost with the connection is UNKNOWN and never sent again from here.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Generic, TypeVar
+from itertools import chain
+from typing import Final, Generic, TypeVar, cast
 
 from kctl.messages.term import ControllerMoved, SessionLost
 from kctl.model.codes import Code
@@ -142,6 +143,10 @@ class Batches(Generic[K]):
         self, batch: Sequence[tuple[K, Unit]], outlook: Guess | Forecast
     ) -> tuple[list[tuple[K, Unit]], list[Operation]]:
         """Those that can succeed, and their operations; the others get their codes."""
+        if isinstance(outlook, Guess) and is_rigid(batch[0][1]):
+            # So are they all, and there is nothing to guess.
+            fixed = chain.from_iterable(unit for _, unit in batch)
+            return list(batch), [self._fence, *cast("Iterator[Operation]", fixed)]
         kept: list[tuple[K, Unit]] = []
         operations: list[Operation] = [self._fence]
         for row in batch:

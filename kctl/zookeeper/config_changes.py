@@ -26,10 +26,16 @@ NOTIFICATIONS_MAX: Final = 10_000
 
 class ConfigChanges:
     def __init__(
-        self, client: Client, emit: Callable[[ev.Event], None], settings: Settings
+        self,
+        client: Client,
+        emit: Callable[[ev.Event], None],
+        settings: Settings,
+        unusable: Callable[[str, str | None], None],
     ) -> None:
+        """`unusable` is told the path of a config and why it cannot be used, or None: it can."""
         self._client = client
         self._emit = emit
+        self._unusable = unusable
         self._static = settings
         self._settings = settings
         self._last_seen: int | None = None
@@ -46,7 +52,9 @@ class ConfigChanges:
         (read,) = await read_many(self._client, (path,))
         config = znodes.decode_config(path, read[0]) if isinstance(read, tuple) else {}
         if isinstance(config, Malformed):
+            self._unusable(path, config.reason)
             return  # what held so far goes on
+        self._unusable(path, None)
         old, self._settings = self._settings, with_dynamic(self._static, config)
         if self._settings != old:
             self._emit(ev.SettingsChange(self._settings))
@@ -80,7 +88,9 @@ class ConfigChanges:
         reads = await read_many(self._client, notifications) if notifications else []
         for path, read in zip(notifications, reads, strict=True):
             entity = znodes.decode_config_change(path, read[0]) if isinstance(read, tuple) else ""
-            if isinstance(entity, str) and entity.startswith("topics/"):
+            if isinstance(entity, Malformed):
+                self._unusable(path, entity.reason)
+            elif entity.startswith("topics/"):
                 topic = entity.removeprefix("topics/")
                 if paths.is_name(topic):
                     topics[topic] = None
@@ -89,7 +99,11 @@ class ConfigChanges:
         unclean = []
         for topic, path, read in zip(topics, configs, reads, strict=True):
             config = znodes.decode_config(path, read[0]) if isinstance(read, tuple) else {}
-            if not isinstance(config, Malformed) and config.get(UNCLEAN, "").lower() == "true":
+            if isinstance(config, Malformed):
+                self._unusable(path, config.reason)
+                continue
+            self._unusable(path, None)
+            if config.get(UNCLEAN, "").lower() == "true":
                 unclean.append(topic)
         return unclean
 

@@ -49,6 +49,8 @@ REPLY_MAX_BYTES: Final = 64 << 20
 REQUEST_MAX_BYTES: Final = 0xFFFFF  # a server's default jute.maxbuffer
 WRITE_BUFFER_BYTES: Final = 256 << 10
 XID_MAX: Final = (1 << 31) - 1
+LATENCIES_MAX: Final = 2_048
+_BATCHES: Final = (Op.MULTI, Op.MULTI_READ)
 _PING: Final = REQUEST_HEADER.pack(8, PING_XID, Op.PING)
 
 
@@ -61,6 +63,32 @@ class Listener(Protocol):
     def on_session_expired(self) -> None: ...
     def on_wake_up_late(self, connection: "Connection") -> None: ...
     def on_connection_lost(self, connection: "Connection", reason: Exception) -> None: ...
+
+
+@attrs.define
+class Traffic:
+    """What went over the wire, of all connections that share this."""
+
+    requests: int = 0
+    """Without heartbeats."""
+    batches: int = 0
+    """Requests of many operations or reads in one."""
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    refused_credentials: int = 0
+    answered: int = 0
+    latency_total_s: float = 0.0
+    latencies_s: deque[float] = attrs.field(factory=lambda: deque(maxlen=LATENCIES_MAX))
+    """Of the last answered requests, from sending to receiving."""
+
+    def answer(self, latency_s: float) -> None:
+        self.answered += 1
+        self.latency_total_s += latency_s
+        self.latencies_s.append(latency_s)
+
+    @property
+    def bytes(self) -> int:
+        return self.bytes_sent + self.bytes_received
 
 
 @attrs.define(eq=False)
@@ -87,6 +115,7 @@ class Connection(asyncio.Protocol):
         request_max_bytes: int = REQUEST_MAX_BYTES,
         reply_max_bytes: int = REPLY_MAX_BYTES,
         in_flight_max_bytes: int = IN_FLIGHT_MAX_BYTES,
+        traffic: Traffic | None = None,
     ) -> None:
         self._listener = listener
         self._clock = clock
@@ -95,6 +124,7 @@ class Connection(asyncio.Protocol):
         self._request_max_bytes = request_max_bytes
         self._reply_max_bytes = reply_max_bytes
         self._in_flight_max_bytes = in_flight_max_bytes
+        self._traffic = traffic or Traffic()
         self._next_xid = first_xid
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
@@ -141,6 +171,7 @@ class Connection(asyncio.Protocol):
             self._listener.on_wake_up_late(self)
             return
         self._heard_at = now
+        self._traffic.bytes_received += len(data)
         self._buffer += data
         try:
             self._take_frames()
@@ -290,6 +321,9 @@ class Connection(asyncio.Protocol):
 
     def _write(self, xid: int, opcode: int, body: bytes) -> None:
         self._sent_at = self._clock()
+        self._traffic.requests += 1
+        self._traffic.batches += opcode in _BATCHES
+        self._traffic.bytes_sent += len(body) + REQUEST_HEADER.size
         self._out.append(REQUEST_HEADER.pack(len(body) + 8, xid, opcode))
         self._out.append(body)
         if not self._flush_planned:
@@ -374,6 +408,7 @@ class Connection(asyncio.Protocol):
             self.last_zxid = zxid
         self._in_flight_bytes -= entry.size
         self.vouched_at = max(self.vouched_at, entry.sent_at)
+        self._traffic.answer(self._heard_at - entry.sent_at)
         return entry
 
     # --- heartbeat -------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from kctl.zookeeper.multi import (
     Read,
     SetData,
 )
-from kctl.zookeeper.wire import ANY_VERSION
+from kctl.zookeeper.wire import ANY_VERSION, CreateMode
 
 
 class Ensure(msgspec.Struct, frozen=True, gc=False):
@@ -60,6 +60,7 @@ Unit: TypeAlias = tuple[Step, ...]
 _FLEXIBLE: Final = (Ensure, Put, Discard)
 _MAKING: Final = (Ensure, Put)
 _WITH_DATA: Final = (SetData, Create)
+_SEQUENTIAL: Final = (CreateMode.PERSISTENT_SEQUENTIAL, CreateMode.EPHEMERAL_SEQUENTIAL)
 
 
 def is_rigid(unit: Unit) -> bool:
@@ -180,7 +181,9 @@ class Forecast:
         path = operation.path
         seen = self._look(path, changed)
         if isinstance(operation, Create):
-            return self._apply_create(path, seen, changed)
+            # A sequential one gets a name that nobody has.
+            known = None if operation.mode in _SEQUENTIAL else seen
+            return self._apply_create(path, known, changed)
         if isinstance(seen, _Unread):
             if isinstance(operation, Delete):
                 changed[path] = None

@@ -23,6 +23,7 @@ from kctl.zookeeper.connection import (
     REPLY_MAX_BYTES,
     REQUEST_MAX_BYTES,
     Connection,
+    Traffic,
 )
 from kctl.zookeeper.ensemble import DialOrder, Server, parse_connect_string
 from kctl.zookeeper.errors import (
@@ -88,6 +89,7 @@ class SessionLink:
         request_max_bytes: int = REQUEST_MAX_BYTES,
         reply_max_bytes: int = REPLY_MAX_BYTES,
         clock: Callable[[], float] = time.monotonic,
+        traffic: Traffic | None = None,
     ) -> None:
         servers, self._chroot = parse_connect_string(connect_string)
         self._connect_string = connect_string
@@ -119,6 +121,7 @@ class SessionLink:
         self._state_waiters: list[asyncio.Future[None]] = []
         self._watches = WatchRegistry()
         self.capabilities = Capabilities(multi_read=True, add_watch=True)
+        self.traffic = traffic or Traffic()
         self.last_error: Exception | None = None
         """Why the last connection ended or could not be made."""
 
@@ -273,6 +276,7 @@ class SessionLink:
             ),
             request_max_bytes=self._request_max_bytes,
             reply_max_bytes=self._reply_max_bytes,
+            traffic=self.traffic,
         )
         try:
             try:
@@ -377,6 +381,7 @@ class SessionLink:
     def on_auth_reply(self, connection: Connection, err: int) -> None:
         """Served only when all credentials are accepted; a refusal is tried again, with back-off."""
         if err:
+            self.traffic.refused_credentials += 1
             connection.drop(error_of(err))
             return
         self._auth_replies_due -= 1

@@ -1,5 +1,6 @@
 """Where things are in ZooKeeper: every path that Kafka gives a meaning to, relative to the chroot."""
 
+import urllib.parse
 from collections.abc import Sequence
 from typing import Final
 
@@ -20,6 +21,7 @@ ISR_CHANGES: Final = "/isr_change_notification"
 LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
 CONFIG_CHANGES: Final = "/config/changes"
 TOPIC_CONFIGS: Final = "/config/topics"
+USER_CONFIGS: Final = "/config/users"
 BROKERS_DEFAULT_CONFIG: Final = "/config/brokers/<default>"
 FEATURE: Final = "/feature"
 PRODUCER_IDS: Final = "/latest_producer_id_block"
@@ -39,14 +41,14 @@ PERSISTENT: Final = (
     LOG_DIR_EVENTS,
     TOPIC_CONFIGS,
     "/config/clients",
-    "/config/users",
+    USER_CONFIGS,
     "/config/brokers",
     "/config/ips",
 )
 """What every broker creates at start where it is missing, parents first."""
 
 _OPEN: Final = ("/consumers",)
-_SECRET: Final = ("/config/users", "/config/brokers", "/delegation_token/tokens")
+_SECRET: Final = (USER_CONFIGS, "/config/brokers", "/delegation_token/tokens")
 _CREATOR_ALL_WORLD_READ: Final = (*CREATOR_ALL_ACL, *READ_ACL)
 
 
@@ -87,6 +89,15 @@ def deletion(topic_name: str) -> str:
 
 def topic_config(name: str) -> str:
     return f"{TOPIC_CONFIGS}/{name}"
+
+
+def user_config(user: str) -> str:
+    """Any name fits: what could mean something to ZooKeeper is escaped, as brokers do it."""
+    return f"{USER_CONFIGS}/{escaped(user)}"
+
+
+def escaped(user: str) -> str:
+    return urllib.parse.quote(user, safe="").replace("~", "%7E")
 
 
 def child_number(name: str) -> int | None:

@@ -91,6 +91,7 @@ class Store:
             ef.WriteFeatures: write.write_features,
             ef.ReadProducerIds: write.read_producer_ids,
             ef.WriteProducerIds: write.write_producer_ids,
+            ef.AlterUsers: write.alter_users,
         }
 
     @property

@@ -53,11 +53,13 @@ class Watches:
         emit: Callable[[ev.Event], None],
         settings: Settings,
         in_flight_max: int = IN_FLIGHT_MAX,
+        unusable: Callable[[str, str | None], None] = lambda _path, _reason: None,
     ) -> None:
+        """`unusable` is told of configs; what the core reads, it puts into quarantine itself."""
         self._client = client
         self._emit = emit
         self._in_flight_max = in_flight_max
-        self._configs = ConfigChanges(client, emit, settings)
+        self._configs = ConfigChanges(client, emit, settings, unusable)
         self._wake = asyncio.Event()
         self._topics: dict[str, int] = {}
         """By path: the version that the core has read or written."""

@@ -6,14 +6,16 @@ from typing import Final, TypeVar
 from kctl.messages import effects as ef
 from kctl.model.codes import Code, Malformed
 from kctl.model.names import TopicPartition
+from kctl.model.secrets import Secret
 from kctl.zookeeper import paths, znodes
 from kctl.zookeeper.batches import IN_FLIGHT_MAX, Batches, Fence
-from kctl.zookeeper.calls import outcome, read_many, reading
+from kctl.zookeeper.calls import code_for, outcome, read_many, reading
 from kctl.zookeeper.client import Client
 from kctl.zookeeper.errors import ErrorCode, NoAuth, NoNode
 from kctl.zookeeper.forecast import Discard, Ensure, Put, Unit
-from kctl.zookeeper.multi import Create, SetData
+from kctl.zookeeper.multi import Create, Read, SetData
 from kctl.zookeeper.watches import Watches
+from kctl.zookeeper.wire import CreateMode
 
 K = TypeVar("K")
 
@@ -184,6 +186,52 @@ class Writing:
         parents = (paths.ISR_CHANGES + "/", paths.LOG_DIR_EVENTS + "/")
         assert all(path.startswith(parents) for path in effect.paths)
         _ = await self._write((path, (Discard(path),)) for path in effect.paths)
+
+    # -- users -------------------------------------------------------------------------------
+
+    async def alter_users(self, effect: ef.AlterUsers) -> Mapping[str, Code | Malformed]:
+        """Read, changed and written under the version that was read: quotas are kept there too."""
+        nodes = [paths.user_config(user) for user in effect.users]
+        reads = await read_many(self._client, nodes)
+        outcomes: dict[str, Code | Malformed] = {}
+        units: list[tuple[str, Unit]] = []
+        for (user, changes), path, read in zip(effect.users.items(), nodes, reads, strict=True):
+            unit = self._altered_user(paths.escaped(user), path, read, changes)
+            outcomes[user] = unit if isinstance(unit, Code | Malformed) else Code.UNKNOWN
+            if not isinstance(unit, Code | Malformed):
+                units.append((user, unit))
+        return outcomes | await self._write(units)
+
+    def _altered_user(
+        self, name: str, path: str, read: Read, changes: Mapping[str, Secret | None]
+    ) -> Unit | Code | Malformed:
+        if not paths.is_name(name):
+            return Malformed(path, "not a name that ZooKeeper can hold")
+        found: Mapping[str, str] | Malformed = {}
+        if isinstance(read, tuple):
+            found = znodes.decode_config(path, read[0])
+        elif read is not ErrorCode.NO_NODE:
+            return code_for(read)
+        if isinstance(found, Malformed):
+            return found
+        config = dict(found)
+        for mechanism, credential in changes.items():
+            if credential is not None:
+                config[mechanism] = credential.text
+            elif config.pop(mechanism, None) is None:
+                return Code.NO_NODE
+        data = znodes.encode_config(config)
+        return (
+            SetData(path, data, read[1].version)
+            if isinstance(read, tuple)
+            else self._create(path, data),
+            Create(
+                f"{paths.CONFIG_CHANGES}/config_change_",
+                znodes.encode_config_change(f"users/{name}"),
+                CreateMode.PERSISTENT_SEQUENTIAL,
+                paths.acl_for(paths.CONFIG_CHANGES, self._secure),
+            ),
+        )
 
     # -- not fenced, as in Kafka -------------------------------------------------------------
 

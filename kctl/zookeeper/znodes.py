@@ -320,6 +320,10 @@ def encode_config(config: Mapping[str, str]) -> bytes:
     return _encode({"version": 1, "config": dict(config)})
 
 
+def encode_config_change(entity: str) -> bytes:
+    return _encode({"version": 2, "entity_path": entity})
+
+
 def decode_config_change(path: str, data: bytes | None) -> str | Malformed:
     """What changed, as a path below `/config`: `topics/orders`."""
     found = parse(_CONFIG_CHANGE, path, data)

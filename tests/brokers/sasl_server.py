@@ -32,6 +32,7 @@ class SecuredBroker:
         self.port = 0
         self.authenticated: list[str] = []
         self._ssl = ssl_context
+        self._writers: list[asyncio.StreamWriter] = []
         if users is not None:
             broker.versions |= {HANDSHAKE: (0, 1), AUTHENTICATE: (0, 1)}
 
@@ -44,8 +45,13 @@ class SecuredBroker:
         self._server.close()
         await self._server.wait_closed()
 
+    def hang_up(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         session = _Session(self)
+        self._writers.append(writer)
         try:
             while True:
                 (size,) = struct.unpack(">i", await reader.readexactly(4))

@@ -87,8 +87,11 @@ def test_a_follower_of_an_unknown_leader_is_not_started_but_answered_with_succes
     assert not belief.hosted[T0].started
     belief.update_metadata(live(1, 2))
     assert not belief.hosted[T0].started
-    belief.leader_and_isr(lisr(2, 2))
+    assert belief.leader_and_isr(lisr(2, 1)) == (0, {T0: 0})  # the epoch was not taken up
     assert belief.hosted[T0].started
+    belief.update_metadata(live(1))
+    assert belief.leader_and_isr(lisr(2, 2)) == (0, {T0: 0})
+    assert belief.hosted[T0].state.leader_epoch == 1
 
 
 def test_what_a_broker_does_not_host() -> None:

@@ -45,7 +45,10 @@ def test_notices_of_unknown_brokers_and_broken_ones_are_cleared(world: MakeWorld
     recorded = one.run(ev.LogDirEventNotification())
     assert recorded.dispatches == []
     assert ef.RemoveNotifications((NOTICE, "/broken")) in recorded.effects
-    assert one.told("notification dropped") == ["/broken: not JSON"]
+    assert one.told("notification dropped") == [
+        f"{NOTICE}: broker 77 is not known",
+        "/broken: not JSON",
+    ]
 
 
 @pytest.mark.handles("LeaderAndIsrResponseReceived")

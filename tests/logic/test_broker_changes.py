@@ -196,7 +196,7 @@ def test_a_resync_tells_a_broker_everything_again(world: MakeWorld) -> None:
     one.delete("gone")
     recorded = one.run(ev.BrokerResync(1, 101, (tp_of("old-0"), tp_of("t-0"))))
     assert [describe(d) for d in recorded.dispatches] == [
-        "UpdateMetadata to 1: live brokers",
+        "UpdateMetadata to 1: gone-0(deleted)",  # and who is alive
         "LeaderAndIsr to 1: t-0",
         "UpdateMetadata to 1,2,3: t-0",
         "UpdateMetadata to 1: t-0, t-1",
@@ -286,9 +286,9 @@ def test_a_dead_broker_gets_no_requests(world: MakeWorld) -> None:
 
 
 def test_many_partitions_go_in_few_writes(world: MakeWorld) -> None:
-    one = world(*(f"t-{p}: 1*,2,3" for p in range(1_500)))
+    one = world(*(f"t-{p}: 1*,2,3" for p in range(6_000)))
     recorded = one.kill(1)
     writes = [len(e.rows) for e in recorded.effects if isinstance(e, ef.WritePartitions)]
-    assert writes == [1_000, 500]
+    assert writes == [5_000, 1_000]
     assert not [e for e in recorded.effects if isinstance(e, ef.ReadPartitions)]
-    assert one["t-1499"] == "1,2*,3 isr=2,3 epoch=1"
+    assert one["t-5999"] == "1,2*,3 isr=2,3 epoch=1"

@@ -14,7 +14,7 @@ from kctl.messages.requests import LeaderAndIsrRequest
 from kctl.model.codes import KafkaError
 from kctl.model.states import ReplicaState
 from tests.logic.notation import describe, tp_of, tps
-from tests.logic.world import MakeWorld, World
+from tests.logic.world import MakeWorld, World, malformed
 
 
 def leave(one: World, broker: int, epoch: int = -1) -> AnswerValue:
@@ -140,3 +140,14 @@ def test_requests_still_reach_a_leaving_broker(world: MakeWorld) -> None:
     one.reassign(t_0=(1, 3))
     lisrs = [d for d in one.log.dispatches[mark:] if isinstance(d, LeaderAndIsrRequest)]
     assert 1 in {d.broker for d in lisrs}
+
+
+def test_a_state_repaired_meanwhile_is_looked_at_first(world: MakeWorld) -> None:
+    """Else the broker would go, and leave behind a partition that it leads."""
+    one = world("t-0: 1*,2", elected=False)
+    good = one.zk.states[tp_of("t-0")]
+    one.zk.states[tp_of("t-0")] = malformed("/brokers/topics/t/partitions/0/state")
+    one.run(ev.Startup())
+    one.zk.states[tp_of("t-0")] = good
+    assert leave(one, 1) == ControlledShutdownDone(())
+    assert one["t-0"].startswith("1,2* isr=2")

@@ -6,10 +6,13 @@ from kctl.messages import effects as ef
 from kctl.messages import events as ev
 from kctl.messages.answers import OK, PartitionErrors
 from kctl.messages.requests import StopReplicaRequest, UpdateMetadataRequest
+from kctl.model.cluster import DEPARTED_MAX
 from kctl.model.codes import KafkaError
+from kctl.model.names import TopicPartition
+from kctl.model.rows import Assignment
 from kctl.model.states import PartitionState, ReplicaState
 from kctl.simulation.memory import Recorded
-from tests.logic.notation import describe, tp_of
+from tests.logic.notation import describe, topic_id, tp_of
 from tests.logic.world import MakeWorld, World, foreign_controller, malformed
 
 
@@ -248,11 +251,14 @@ def test_in_deletion_there_are_no_elections_and_no_balance(world: MakeWorld) -> 
 
 
 @pytest.mark.parity(29)
-def test_a_newcomer_is_not_told_of_topics_in_deletion(world: MakeWorld) -> None:
+def test_a_newcomer_is_told_that_a_topic_in_deletion_is_gone(world: MakeWorld) -> None:
+    """It may have lost its session only, and know the topic."""
     one = world("t-0: 1*,2", "u-0: 1*,2")
     one.delete("t")
-    told = [d for d in one.start(5).dispatches if isinstance(d, UpdateMetadataRequest)]
-    assert {str(tp) for d in told for tp in d.rows} == {"u-0"}
+    assert told(one.start(5), 5) == [
+        "UpdateMetadata to 5: t-0(deleted)",
+        "UpdateMetadata to 5: u-0",
+    ]
 
 
 def test_a_topic_without_partitions_goes_at_once(world: MakeWorld) -> None:
@@ -324,3 +330,84 @@ def test_a_state_that_is_repaired_during_the_deletion_does_not_bring_it_back(
     assert not one.cluster.quarantine
     one.settle()
     assert not one.zk.topics
+
+
+# -- brokers that did not hear of it -------------------------------------------------------------
+
+
+def told(recorded: Recorded, broker: int) -> list[str]:
+    """UpdateMetadata for this broker alone."""
+    return [
+        line
+        for line in map(describe, recorded.dispatches)
+        if line.startswith(f"UpdateMetadata to {broker}:")
+    ]
+
+
+def test_a_broker_that_was_away_hears_of_a_deletion_when_it_is_back(world: MakeWorld) -> None:
+    """It may be the same process with a new session, and its metadata cache knows the topic."""
+    one = world("t-0: 1*", "t-1: 1*", "u-0: 1*,2", brokers=(3,))
+    one.kill(3)
+    one.delete("t")
+    one.settle()
+    assert "t" not in one.zk.topics
+    back = told(one.start(3), 3)
+    assert back == ["UpdateMetadata to 3: t-0(deleted), t-1(deleted)", "UpdateMetadata to 3: u-0"]
+
+
+def test_a_broker_that_refused_to_hear_of_a_deletion_is_told_again(world: MakeWorld) -> None:
+    one = world("t-0: 1*", "u-0: 1*,2")
+    one.delete("t")
+    one.run(ev.UpdateMetadataResponseReceived(2, 102, KafkaError.UNKNOWN_SERVER_ERROR))
+    one.settle()
+    assert "t" not in one.zk.topics
+    assert told(one.fire("resync-2"), 2)[0] == "UpdateMetadata to 2: t-0(deleted)"
+
+
+def test_a_broker_that_refused_is_told_again_while_the_deletion_is_under_way(
+    world: MakeWorld,
+) -> None:
+    one = world("t-0: 1*", "u-0: 1*,2")
+    one.delete("t")
+    one.run(ev.UpdateMetadataResponseReceived(2, 102, KafkaError.UNKNOWN_SERVER_ERROR))
+    again = told(one.fire("resync-2"), 2)
+    assert again == ["UpdateMetadata to 2: t-0(deleted)", "UpdateMetadata to 2: u-0"]
+
+
+def test_a_topic_created_again_is_not_told_as_deleted(world: MakeWorld) -> None:
+    one = world("t-0: 1*", "t-1: 1*", "u-0: 1*,2", brokers=(3,))
+    one.kill(3)
+    one.delete("t")
+    one.settle()
+    one.zk.topics["t"] = ef.TopicNode({0: Assignment((1,))}, topic_id("new"), 0)
+    one.run(ev.TopicChange())
+    recorded = one.start(3)
+    assert told(recorded, 3) == [
+        "UpdateMetadata to 3: t-1(deleted)",
+        "UpdateMetadata to 3: u-0, t-0",
+    ]
+    gone = next(d for d in recorded.dispatches if isinstance(d, UpdateMetadataRequest))
+    assert gone.topic_ids == {"t": topic_id("new")}
+
+
+def test_only_so_many_deleted_partitions_are_remembered(world: MakeWorld) -> None:
+    one = world("t-0: 1*", "u-0: 1*")
+    one.cluster.departed.update(
+        {TopicPartition("old", p): None for p in range(DEPARTED_MAX)},
+    )
+    one.delete("t")
+    one.settle()
+    assert len(one.cluster.departed) == DEPARTED_MAX
+    assert tp_of("t-0") in one.cluster.departed
+    assert tp_of("old-0") not in one.cluster.departed
+
+
+def test_a_partition_whose_state_cannot_be_understood_leaves_the_caches_too(
+    world: MakeWorld,
+) -> None:
+    one = world("t-0: 1*,2", "t-1: 1*,2", elected=False)
+    path = "/brokers/topics/t/partitions/0/state"
+    one.zk.states[tp_of("t-0")] = malformed(path)
+    one.run(ev.Startup())
+    recorded = one.delete("t")
+    assert describe(recorded.dispatches[0]) == "UpdateMetadata to 1,2: t-0(deleted), t-1(deleted)"

@@ -43,6 +43,7 @@ ANSWERED: list[ev.Event] = [
     ev.CreateTopics(1, (ev.NewTopic("t"),)),
     ev.CreatePartitions(1, (ev.NewPartitions("t", 2),)),
     ev.DeleteTopics(1, (("t", None),)),
+    ev.AlterUserScramCredentials(1, {"alice": {"SCRAM-SHA-256": None}}),
 ]
 
 

@@ -217,6 +217,22 @@ def test_versions_that_moved_behind_our_back_are_no_harm(world: MakeWorld) -> No
     assert one["t-0"] == "1,2,3* isr=3 epoch=4"
 
 
+@pytest.mark.handles("IsrChangeNotification")
+def test_a_replica_that_its_leader_took_back_as_it_left_is_taken_out_again(
+    world: MakeWorld,
+) -> None:
+    one = world("t-0: 1*,2,3 isr=1,3 epoch=3", dead=(2,), inter_broker_protocol=(2, 6))
+    known = one.zk.states[T0]
+    assert isinstance(known, Leadership)
+    one.zk.states[T0] = Leadership(1, (1, 3, 2), known.leader_epoch, 1, known.zk_version + 1)
+    one.zk.isr_notifications.update(notified(a=["t-0"]))
+    one.run(ev.IsrChangeNotification())
+    assert one.cluster.rows[T0].isr == (1, 3)
+    state = one.zk.states[T0]
+    assert isinstance(state, Leadership)
+    assert state.isr == (1, 3)
+
+
 def test_an_isr_shrunk_in_a_mixed_cluster_both_ways(world: MakeWorld) -> None:
     one = world("t-0: 1*,2,3", inter_broker_protocol=None)
     one.zk.states[T0] = shrunk_to(one.zk.states[T0], (1, 2))

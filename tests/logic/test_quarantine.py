@@ -7,7 +7,7 @@ import pytest
 
 from kctl.logic.topic_configs import invalid_config
 from kctl.messages import events as ev
-from kctl.messages.answers import OK, PartitionErrors, TopicResults
+from kctl.messages.answers import OK, AlteredPartitions, PartitionErrors, TopicResults
 from kctl.messages.effects import TopicNode
 from kctl.model.codes import KafkaError
 from kctl.model.rows import Assignment, Leadership
@@ -128,7 +128,7 @@ def test_a_poisoned_partition_is_left_alone(world: MakeWorld) -> None:
     assert elected.errors[BAD].code is KafkaError.PREFERRED_LEADER_NOT_AVAILABLE
     proposal = ev.IsrProposal((1,), 0, 0)
     answer = one.ask(ev.AlterPartitionReceived(2, 1, 101, 1, {BAD: proposal}))
-    assert answer.partitions == {BAD: KafkaError.UNKNOWN_TOPIC_OR_PARTITION}  # type: ignore[union-attr]
+    assert answer.partitions == {BAD: KafkaError.OPERATION_NOT_ATTEMPTED}  # type: ignore[union-attr]
     one.kill(1)
     assert BAD in one.cluster.poisoned
 
@@ -231,3 +231,27 @@ def test_topic_configs(configs: dict[str, str | None], wrong: str | None) -> Non
     found = invalid_config(configs)
     assert (found is None) is (wrong is None)
     assert wrong is None or wrong in str(found)
+
+
+def test_a_leader_does_not_give_up_while_its_topic_cannot_be_read(world: MakeWorld) -> None:
+    """Told that the topic is unknown it would never ask again, also when it is repaired."""
+    one = poisoned(world, "topic")
+    one.run(ev.Startup())
+    proposal = ev.IsrProposal((1,), 3, 0)
+    by_name = one.ask(ev.AlterPartitionReceived(1, 1, 101, 1, {BAD: proposal}))
+    assert by_name == AlteredPartitions({BAD: KafkaError.OPERATION_NOT_ATTEMPTED})
+    key = (topic_id("bad"), 0)
+    by_id = one.ask(ev.AlterPartitionReceived(2, 1, 101, 3, by_id={key: proposal}))
+    assert by_id == AlteredPartitions({}, {key: KafkaError.OPERATION_NOT_ATTEMPTED})
+
+
+def test_a_topic_repaired_in_the_middle_of_a_reassignment_goes_on_with_it(world: MakeWorld) -> None:
+    one = poisoned(world, "topic")
+    one.run(ev.Startup())
+    one.zk.states[BAD] = Leadership(1, (1, 2, 3), 3, 1, 5)
+    one.zk.topics["bad"] = TopicNode(
+        {0: Assignment((3, 1, 2), adding=(3,), removing=(2,))}, topic_id("bad"), 1
+    )
+    one.run(ev.QuarantineCheck())
+    assert not one.cluster.reassigning
+    assert one.cluster.rows[BAD].assignment == Assignment((3, 1))

@@ -22,12 +22,15 @@ def test_a_leader_behind_the_znode_learns_by_a_new_epoch(world: MakeWorld) -> No
     assert (told.leader_epoch, told.zk_version) == (4, 6)
 
 
-def test_a_follower_that_never_started_starts_after_a_resync(world: MakeWorld) -> None:
+def test_a_resync_repeats_the_epoch_and_writes_nothing(world: MakeWorld) -> None:
+    """A follower that did not know its leader has not taken up that epoch: it does so now."""
     one = world("t-0: 1*,2 isr=1 epoch=3", "t-1: 1*,2 epoch=3")
     recorded = one.run(ev.BrokerResync(2, 102))
-    assert one["t-0"] == "1*,2 isr=1 epoch=4"
-    assert one["t-1"] == "1*,2 isr=1,2 epoch=3", "it fetches: it is in the ISR"
-    assert "LeaderAndIsr to 2: t-0" in [describe(d) for d in recorded.dispatches]
+    assert [describe(d) for d in recorded.dispatches][:2] == [
+        "UpdateMetadata to 2: live brokers",
+        "LeaderAndIsr to 2: t-0, t-1",
+    ]
+    assert not [e for e in recorded.effects if isinstance(e, ef.WritePartitions)]
 
 
 def test_a_replica_that_left_is_taken_out_of_an_isr_that_an_old_leader_wrote(
@@ -40,6 +43,21 @@ def test_a_replica_that_left_is_taken_out_of_an_isr_that_an_old_leader_wrote(
     one.zk.isr_notifications.update(notified(a=["t-0"]))
     one.run(ev.IsrChangeNotification())
     assert one["t-0"] == "1*,2 isr=1,2 epoch=4"
+
+
+def test_no_decision_confirms_a_replica_that_left(world: MakeWorld) -> None:
+    """An old leader added 9 just before the write: that is read again, and decided without 9."""
+    one = world("t-0: 1*,2,3 epoch=3", brokers=(4,), inter_broker_protocol=(2, 4))
+    state = one.zk.states[T0]
+    assert isinstance(state, Leadership)
+    one.zk.states[T0] = Leadership(1, (1, 2, 3, 9), 3, state.controller_epoch, state.zk_version + 1)
+    one.kill(3)
+    assert one["t-0"] == "1*,2,3 isr=1,2 epoch=4"
+    changed = one.zk.states[T0]
+    assert isinstance(changed, Leadership)
+    one.zk.states[T0] = Leadership(1, (1, 2, 9), 4, 7, changed.zk_version + 1)
+    one.reassign(t_0=(1, 2, 4))
+    assert one["t-0"].split(" isr=")[1] == "1,2 epoch=5"
 
 
 def test_a_reassignment_goes_on_when_its_topic_is_repaired(world: MakeWorld) -> None:

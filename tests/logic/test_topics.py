@@ -4,11 +4,12 @@ import pytest
 
 from kctl.messages import effects as ef
 from kctl.messages import events as ev
+from kctl.messages.answers import PartitionErrors
 from kctl.messages.effects import TopicNode
 from kctl.model.rows import Assignment
 from kctl.model.states import PartitionState, ReplicaState
 from tests.logic.notation import describe, topic_id, tp_of
-from tests.logic.world import MakeWorld, World
+from tests.logic.world import MakeWorld, World, foreign_controller
 
 
 def create(one: World, topic: str, *replicas: tuple[int, ...], known_id: str | None = "") -> None:
@@ -252,3 +253,33 @@ def test_placing_nothing_on_a_topic_in_deletion(world: MakeWorld) -> None:
     one.zk.deletions["t"] = None
     one.run(ev.Startup())
     assert one["t-0"].startswith("1")
+
+
+@pytest.mark.parity(73)
+def test_a_replica_placed_on_another_controller_is_moved_too(world: MakeWorld) -> None:
+    """Brokers that created topics before they heard of us took our predecessor for a broker."""
+    one = world("t-0: 1*,1001 isr=1", dead=(1001,), brokers=(2, 3), elected=False)
+    one.zk.controller = foreign_controller(1001, kctl=True)
+    one.run(ev.Startup())
+    assert one.node.cluster is None
+    one.zk.controller = None
+    create(one, "u", (1001, 1000, 1), (1002, 2))
+    one.run(ev.Reelect())
+    one.settle()
+    assert one["t-0"] == "1*,2 isr=1,2 epoch=3"
+    assert one["u-0"].startswith("3*,2,1 ")
+    # That one was never seen, and may be a broker that is down.
+    assert one["u-1"].startswith("1002,2* ")
+    assert isinstance(one.reassign(t_0=(1, 1001)), PartitionErrors)
+    assert one["t-0"] == "1*,2 isr=1,2 epoch=3"
+
+
+def test_controllers_that_are_listed(world: MakeWorld) -> None:
+    one = world("t-0: 1*,1001 isr=1", dead=(1001,), brokers=(2,), controller_ids=(1000, 1001))
+    one.settle()
+    assert one["t-0"] == "1*,2 isr=1,2 epoch=3"
+
+
+def test_a_listed_id_under_which_a_broker_is_registered_is_a_brokers(world: MakeWorld) -> None:
+    one = world("t-0: 1*,1001", brokers=(2,), controller_ids=(1001,))
+    assert one["t-0"] == "1*,1001 isr=1,1001 epoch=0"

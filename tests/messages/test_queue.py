@@ -109,6 +109,10 @@ REQUESTS: dict[str, tuple[ev.Event, object]] = {
     "AlterPartitionReceived": (alter(1), Refused(NOT_CONTROLLER)),
     "UpdateFeatures": (ev.UpdateFeatures(1), Refused(NOT_CONTROLLER)),
     "AllocateProducerIds": (ev.AllocateProducerIds(1, 1, 1), Refused(NOT_CONTROLLER)),
+    "AlterUserScramCredentials": (
+        ev.AlterUserScramCredentials(1, {"alice": {"SCRAM-SHA-256": None}}),
+        Refused(NOT_CONTROLLER),
+    ),
     "CreateTopics": (
         ev.CreateTopics(1, (ev.NewTopic("t"),)),
         TopicResults((CreatedTopic("t", NOT_CONTROLLER),)),

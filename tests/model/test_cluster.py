@@ -12,7 +12,7 @@ from kctl.model.cluster import ClusterState
 from kctl.model.invariants import violations
 from kctl.model.names import TopicPartition
 from kctl.model.rows import Assignment, Leadership, Row
-from kctl.model.settings import Release
+from kctl.model.settings import Release, Settings
 from kctl.model.states import IllegalTransition, PartitionState, ReplicaState
 from tests.logic.notation import broker, build_cluster, tp_of, tps
 
@@ -205,3 +205,21 @@ def row(
     """Behind the back of `put`."""
     leadership = Leadership(leader, isr, 0, 1, 0)
     cluster.rows[T0] = Row(cluster.rows[T0].assignment, leadership, state, states)
+
+
+def test_partitions_taken_in_unread_are_indexed_in_portions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kctl.model.cluster.INDEX_PORTION", 4)
+    cluster = ClusterState(Settings(1000), 1, 1)
+    cluster.add_topic("t", None, 0)
+    cluster.add_unread("t", {p: Assignment((1, 2, 3)) for p in range(3)})
+    portions = 1
+    while cluster.index_unread():
+        portions += 1
+    assert portions == 3
+    everything = [TopicPartition("t", p) for p in range(3)]
+    assert {b: list(tps) for b, tps in cluster.by_broker.items()} == dict.fromkeys(
+        (1, 2, 3), everything
+    )
+    assert not cluster.index_unread()

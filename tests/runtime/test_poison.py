@@ -215,7 +215,7 @@ async def test_an_election_znode_that_is_not_json_is_named_and_removed(
 )
 @pytest.mark.parametrize("parent", ["/isr_change_notification", "/log_dir_event_notification"])
 async def test_notifications_that_say_nothing_are_cleared(
-    around: Surroundings, parent: str, data: bytes
+    around: Surroundings, parent: str, data: bytes, logged: list[EventDict]
 ) -> None:
     await healthy_cluster(around)
     await around.make(f"{parent}/old", data)
@@ -224,12 +224,16 @@ async def test_notifications_that_say_nothing_are_cleared(
         await around.until_gone(f"{parent}/old")
         made = await around.zk.create(f"{parent}/n_", data, CreateMode.PERSISTENT_SEQUENTIAL)
         await around.until_gone(made.path)
+        assert [line["event"] for line in lines_on(logged, made.path)] == ["notification dropped"]
+        assert controller.meters.quarantined >= 1
         await others_work(around, controller)
         assert controller.meters.faults == 0
         assert controller.meters.elections_won == 1
 
 
-async def test_configs_that_are_not_json_change_nothing(around: Surroundings) -> None:
+async def test_configs_that_are_not_json_change_nothing(
+    around: Surroundings, logged: list[EventDict]
+) -> None:
     await healthy_cluster(around)
     await around.put("/config/brokers/<default>", b"\xff\xfe")
     await around.make("/config/changes/config_change_0000000000", b"garbage")
@@ -244,6 +248,12 @@ async def test_configs_that_are_not_json_change_nothing(around: Surroundings) ->
         assert controller.meters.faults == 0
         await around.put("/config/brokers/<default>", UNCLEAN)
         await controller.until(cluster_has(lambda c: c.settings.unclean_leader_election))
+        assert controller.meters.quarantined >= 2
+    of_default = [line["event"] for line in lines_on(logged, "/config/brokers/<default>")]
+    assert "config ignored" in of_default
+    assert of_default[-1] == "healed"
+    notices = {line["path"] for line in logged if line["event"] == "config ignored"}
+    assert any(path.startswith("/config/changes/") for path in notices)
 
 
 async def test_an_epoch_that_is_no_number_is_waited_for(

@@ -322,6 +322,8 @@ def answer(value: an.AnswerValue) -> list[str]:
             return under("answer", (f"{t.name} {_error(t.error)}" for t in topics))
         case an.FeatureErrors(errors=features):
             return under("answer", (f"{name} {_error(e)}" for name, e in features.items()))
+        case an.UserErrors(errors=users):
+            return under("answer", (f"{name} {_error(e)}" for name, e in users.items()))
         case an.ProducerIdBlock(start=start, length=length):
             return [f"answer producer ids {start} to {start + length - 1}"]
         case _:

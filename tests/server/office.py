@@ -13,8 +13,10 @@ from kctl.messages.events import Caller, Event, Startup
 from kctl.model.brokers import Broker, Endpoint
 from kctl.model.cluster import ClusterState
 from kctl.model.names import TopicPartition
-from kctl.server.access import AlterScram, ControllerAccess
+from kctl.server.access import ControllerAccess
 from kctl.server.limits import Limits
+from kctl.server.relay import Dial
+from kctl.server.rights import Rights
 from kctl.server.server import Listener, Server
 from kctl.wire.apis import (
     APIS,
@@ -97,7 +99,8 @@ async def office(
     elected: bool = True,
     listeners: tuple[Listener, ...] = (Listener(PLAINTEXT),),
     limits: Mapping[str, Any] | None = None,
-    alter_scram: AlterScram | None = None,
+    rights: Rights | None = None,
+    dial: Dial | None = None,
     ask: Callable[[Callable[[Caller], Event]], Any] | None = None,
     **changes: Any,
 ) -> AsyncIterator[Office]:
@@ -133,10 +136,10 @@ async def office(
         ask or ask_core,
         view,
         told,
-        alter_scram,
         Limits(**{"connect_s": 2.0, "versions_s": 0.5, **(limits or {})}),
+        rights or Rights(),
     )
-    async with Server(listeners, access) as server:
+    async with Server(listeners, access, dial) as server:
         yield Office(world, server, told, events, answered)
     assert server.connections == 0
     if world.node.cluster is not None:

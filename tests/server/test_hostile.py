@@ -12,10 +12,18 @@ import hypothesis.strategies as st
 import pytest
 
 from kctl.server.limits import MIB
+from kctl.server.server import Listener
 from kctl.wire.admin import CreatableTopic, CreateTopicsRequest, ListPartitionReassignmentsRequest
 from kctl.wire.apis import APIS, encode_request, framed
-from kctl.wire.client import ApiVersionsRequest, ListGroupsRequest
-from tests.server.office import Client, Office, office
+from kctl.wire.client import (
+    ApiVersionsRequest,
+    ListGroupsRequest,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from tests.server.office import PLAINTEXT, Client, FakeBroker, Office, office
 
 pytestmark = pytest.mark.asyncio
 
@@ -29,16 +37,18 @@ async def unharmed(*, may_ask: bool = False, **options: Any) -> AsyncIterator[Of
     """Whatever happens inside, ZooKeeper stays as it is and a bystander is served."""
     async with office(*LINES, **options) as one, one.client() as bystander:
         await bystander.ask(ListGroupsRequest(), 0)
-        before = copy.deepcopy(
-            (one.world.zk.states, one.world.zk.topics, one.world.zk.configs, one.world.zk.deletions)
-        )
+        before = copy.deepcopy(znodes(one))
         yield one
         assert (await bystander.ask(ListGroupsRequest(), 0)).error_code == 0
         fresh = await one.ask(ListPartitionReassignmentsRequest(5_000, None), 0)
         assert fresh.error_code == 0
-        zk = one.world.zk
-        assert (zk.states, zk.topics, zk.configs, zk.deletions) == before
+        assert znodes(one) == before
         assert may_ask or len(one.events) == 1
+
+
+def znodes(one: Office) -> tuple[object, ...]:
+    zk = one.world.zk
+    return (zk.states, zk.topics, zk.configs, zk.deletions, zk.users, zk.producer_ids)
 
 
 async def closed_after(one: Office, data: bytes) -> bool:
@@ -300,3 +310,73 @@ async def test_any_bytes_at_all(key: int, data: st.DataObject, tail: bytes) -> N
         client.writer.write_eof()
         await client.frame()
         assert (await one.ask(ListGroupsRequest(), 0)).error_code == 0
+
+
+# -- before somebody is known ----------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def guarded(**options: Any) -> AsyncIterator[tuple[Office, FakeBroker]]:
+    async with (
+        FakeBroker().running() as fake,
+        office(
+            brokers={1: fake},
+            listeners=(Listener(PLAINTEXT), Listener("SASL", sasl=True)),
+            **options,
+        ) as one,
+    ):
+        one.world.cluster.brokers[1] = fake.registration(1, "SASL")
+        fake.answers[17] = SaslHandshakeResponse(0, ("PLAIN",))
+        fake.answers[36] = SaslAuthenticateResponse(58, "who are you?")
+        yield one, fake
+
+
+@pytest.mark.parametrize("key", [3, 4, 16, 22, 36, 66, 1_000, *CONTROLLER_KEYS])
+async def test_any_request_of_a_stranger(key: int) -> None:
+    """Nothing but a handshake reaches a broker, and nothing at all the controller."""
+    async with guarded() as (one, fake):
+        for version in range(4):
+            async with one.client("SASL") as client:
+                request = struct.pack(HEADER, key, version, 1, 4, b"name") + b"\0" * 50
+                await client.write(framed(request))
+                assert await client.frame() is None
+        assert one.events == []
+        assert fake.keys() == []
+
+
+async def test_tokens_are_relayed_after_a_handshake_only_and_until_they_fail() -> None:
+    async with guarded() as (one, fake):
+        async with one.client("SASL") as client:
+            assert (await client.ask(SaslHandshakeRequest("PLAIN"), 1)).error_code == 0
+            await client.send(SaslAuthenticateRequest(b"\0a\0b"), 2)
+            await client.send(SaslAuthenticateRequest(b"\0a\0c"), 2)
+            answer = await client.frame()
+            assert answer is not None
+            assert await client.frame() is None
+        async with one.client("SASL") as client:
+            fake.answers[17] = SaslHandshakeResponse(33, ())
+            assert (await client.ask(SaslHandshakeRequest("PLAIN"), 1)).error_code == 33
+            assert await client.frame() is None
+        assert fake.keys() == [17, 36, 17]
+
+
+async def test_strangers_are_not_waited_for_as_long_as_others() -> None:
+    async with guarded(limits={"first_frame_s": 0.05}) as (one, _):
+        async with one.client("SASL") as client:
+            await client.ask(ApiVersionsRequest("test", "1"), 3)
+            assert await client.frame() is None
+        async with one.client() as known:
+            await known.ask(ApiVersionsRequest("test", "1"), 3)
+            await asyncio.sleep(0.1)
+            assert (await known.ask(ListGroupsRequest(), 0)).error_code == 0
+
+
+@hypothesis.settings(max_examples=40, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.given(key=st.sampled_from((17, 36)), tail=st.binary(max_size=60))
+async def test_any_bytes_for_a_handshake(key: int, tail: bytes) -> None:
+    async with guarded() as (one, _), one.client("SASL") as client:
+        await client.write(framed(struct.pack(HEADER, key, 1, 1, 4, b"name") + tail))
+        client.writer.write_eof()
+        await client.frame()
+        assert (await one.ask(ListGroupsRequest(), 0)).error_code == 0
+        assert one.events == []

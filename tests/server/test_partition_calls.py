@@ -1,13 +1,13 @@
 """AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders; features and users."""
 
-from collections.abc import Sequence
+import base64
+import hashlib
 
 import pytest
 
 from kctl.model.codes import KafkaError
 from kctl.model.names import TopicPartition
-from kctl.server.access import ScramChange, ScramOutcome
-from kctl.server.codes import CredentialError
+from kctl.model.secrets import Secret
 from kctl.wire.admin import (
     AlterPartitionReassignmentsRequest,
     AlterUserScramCredentialsRequest,
@@ -192,22 +192,22 @@ async def test_features_at_a_standby(version: int) -> None:
 
 # -- users -----------------------------------------------------------------------------------
 
-ALICE = ScramCredentialUpsertion("alice", 1, 8192, b"salt", b"hashed")
 
-
-async def test_users_are_written_by_whoever_can() -> None:
-    written: list[ScramChange] = []
-
-    async def write(changes: Sequence[ScramChange]) -> dict[str, ScramOutcome]:
-        written.extend(changes)
-        gone = ScramOutcome(CredentialError.RESOURCE_NOT_FOUND, "no such user")
-        return {"alice": ScramOutcome(KafkaError.NONE), "bob": gone}
-
-    async with office(others=(1,), alter_scram=write) as one:
+async def test_users_are_written_for_the_brokers() -> None:
+    """The credential of alice is that of RFC 7677's example, as its salted password gives it."""
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
+    alice = ScramCredentialUpsertion("alice", 1, 4096, salt, salted)
+    async with office(others=(1,)) as one:
+        one.world.zk.users["frank"] = {"SCRAM-SHA-256": Secret("x"), "SCRAM-SHA-512": Secret("y")}
         request = AlterUserScramCredentialsRequest(
-            (ScramCredentialDeletion("bob", 2), ScramCredentialDeletion("carol", 9)),
             (
-                ALICE,
+                ScramCredentialDeletion("bob", 2),
+                ScramCredentialDeletion("carol", 9),
+                ScramCredentialDeletion("frank", 2),
+            ),
+            (
+                alice,
                 ScramCredentialUpsertion("dave", 1, 4095, b"salt", b"hashed"),
                 ScramCredentialUpsertion("", 1, 8192, b"salt", b"hashed"),
                 ScramCredentialUpsertion("erin", 1, 8192, b"salt", b"hashed"),
@@ -216,23 +216,32 @@ async def test_users_are_written_by_whoever_can() -> None:
         )
         answer = await one.ask(request, 0)
         assert {r.user: r.error_code for r in answer.results} == {
-            "bob": CredentialError.RESOURCE_NOT_FOUND,
-            "carol": CredentialError.UNSUPPORTED_SASL_MECHANISM,
+            "bob": KafkaError.RESOURCE_NOT_FOUND,
+            "carol": KafkaError.UNSUPPORTED_SASL_MECHANISM,
+            "frank": 0,
             "alice": 0,
-            "dave": CredentialError.UNACCEPTABLE_CREDENTIAL,
-            "": CredentialError.UNACCEPTABLE_CREDENTIAL,
-            "erin": CredentialError.DUPLICATE_RESOURCE,
+            "dave": KafkaError.UNACCEPTABLE_CREDENTIAL,
+            "": KafkaError.UNACCEPTABLE_CREDENTIAL,
+            "erin": KafkaError.DUPLICATE_RESOURCE,
         }
-        assert written == [
-            ScramChange("bob", "SCRAM-SHA-512"),
-            ScramChange("alice", "SCRAM-SHA-256", 8192, b"salt", b"hashed"),
+        assert one.world.zk.users == {
+            "frank": {"SCRAM-SHA-256": Secret("x")},
+            "alice": {
+                "SCRAM-SHA-256": Secret(
+                    "salt=W22ZaJ0SNY7soEsUEjb6gQ==,"
+                    "stored_key=WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=,"
+                    "server_key=wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=,"
+                    "iterations=4096"
+                )
+            },
+        }
+
+
+@pytest.mark.parametrize("user", ["alice", ""])
+async def test_users_at_a_standby(user: str) -> None:
+    upsertion = ScramCredentialUpsertion(user, 1, 8192, b"salt", b"hashed")
+    async with office(others=(1,), elected=False) as one:
+        answer = await one.ask(AlterUserScramCredentialsRequest((), (upsertion,)), 0)
+        assert [(r.user, r.error_code) for r in answer.results] == [
+            (user, KafkaError.NOT_CONTROLLER)
         ]
-
-
-@pytest.mark.parametrize(
-    "elected, error", [(True, KafkaError.UNSUPPORTED_VERSION), (False, KafkaError.NOT_CONTROLLER)]
-)
-async def test_users_where_nobody_can_write_them(elected: bool, error: int) -> None:
-    async with office(others=(1,), elected=elected) as one:
-        answer = await one.ask(AlterUserScramCredentialsRequest((), (ALICE,)), 0)
-        assert [(r.user, r.error_code) for r in answer.results] == [("alice", error)]

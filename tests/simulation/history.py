@@ -1,8 +1,11 @@
 """A small cluster whose history a test can write by hand, right or wrong."""
 
 import json
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from kctl.messages import events as ev
 from kctl.messages.requests import LeaderAndIsrRequest, UpdateMetadataRequest
@@ -13,8 +16,10 @@ from kctl.model.settings import Settings
 from kctl.model.states import PartitionState, ReplicaState
 from kctl.simulation.brokers_model import ModelBroker
 from kctl.simulation.callers import Asked, Callers
+from kctl.simulation.replica_log import ReplicaLog
 from kctl.simulation.safety import ROOTS, Safety
 from kctl.simulation.surroundings import Surroundings
+from kctl.simulation.violations import Violation
 from kctl.zookeeper.multi import Check, Create, Operation, SetData
 from kctl.zookeeper.wire import CreateMode
 
@@ -55,7 +60,13 @@ class History:
         session = self.ensemble.open(name)
         brokers = {b: Broker(b, model.epoch) for b, model in self.world.brokers.items()}
         cluster = SimpleNamespace(
-            epoch=0, shutting_down={}, release=(3, 9), topics={}, brokers=brokers
+            epoch=0,
+            shutting_down={},
+            release=(3, 9),
+            topics={"t": None},
+            brokers=brokers,
+            poisoned={},
+            quarantine={},
         )
         process: Any = SimpleNamespace(
             name=name,
@@ -129,3 +140,20 @@ class History:
 
     def asked(self, event: ev.Event) -> Asked:
         return Asked(self.one, event, self.world.now, self.ensemble.zxid, lambda _: None)
+
+
+def violated(invariant: str) -> Any:
+    return pytest.raises(Violation, match=rf"seed 0: {invariant}:")
+
+
+def acknowledge(history: History, brokers: Sequence[int]) -> None:
+    for broker in brokers:
+        history.world.brokers[broker].logs[T0] = ReplicaLog(TOPIC_ID, [(0, 1)])
+    history.safety.acknowledged(T0, TOPIC_ID, 0, 1)
+
+
+def allow_unclean(history: History) -> None:
+    config = {"version": 1, "config": {"unclean.leader.election.enable": "true"}}
+    history.ensemble.commit(
+        history.people, [Create("/config/topics/t", json.dumps(config).encode())]
+    )

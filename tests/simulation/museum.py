@@ -38,6 +38,7 @@ from kctl.model.rows import Assignment, Leadership, Replicas, Row
 from kctl.simulation import channels
 from kctl.simulation import controllers as processes
 from kctl.zookeeper import batches, paths
+from kctl.zookeeper import controllership as store_controllership
 from kctl.zookeeper import writing as store_writes
 from kctl.zookeeper.multi import Check
 
@@ -132,6 +133,31 @@ def flag_not_cleared(patch: Patch) -> None:
             await on_topic_change(cluster, outbox)
 
     patch.setattr(topics, "on_topic_change", on_change)
+
+
+@exhibit(11, "KAFKA-1387 the ephemeral node of one's own earlier session is taken for one's own")
+def own_old_ephemeral(patch: Patch) -> None:
+    """By the id in it; and so is the epoch that goes with it."""
+    elect = controllership.elect
+    read = store_controllership.Controllership.read
+
+    async def elect_believing_the_id(node: Node, outbox: Outbox) -> ClusterState | None:
+        seen = await ef.ReadControllership()
+        holder = seen.controller
+        if holder is None or holder.broker_id != node.settings.controller_id:
+            return await elect(node, outbox)
+        node.active_id = holder.broker_id
+        node.cluster = ClusterState(node.settings, seen.epoch or 0, seen.epoch_zk_version)
+        return node.cluster
+
+    async def read_believing_the_id(own: Any, effect: ef.ReadControllership) -> ef.Controllership:
+        seen = await read(own, effect)
+        if seen.controller is not None and seen.controller.broker_id == own._controller_id:
+            own._fence.version = seen.epoch_zk_version
+        return seen
+
+    patch.setattr(controllership, "elect", elect_believing_the_id)
+    patch.setattr(store_controllership.Controllership, "read", read_believing_the_id)
 
 
 @exhibit(22, "KAFKA-10193 callers whose events are dropped wait for ever")
@@ -271,10 +297,42 @@ def no_idempotence(patch: Patch) -> None:
     judged(patch, change)
 
 
+@exhibit(47, "KAFKA-14154 a zombie answers with authority")
+def zombie_with_authority(patch: Patch) -> None:
+    def change(true: Any, *_: Any) -> Any:
+        return KafkaError.FENCED_LEADER_EPOCH if true is KafkaError.NOT_CONTROLLER else true
+
+    judged(patch, change)
+
+
 @exhibit(49, "KAFKA-14140 a replica that is offline or leaving is put back into the ISR")
 def offline_replica_in_isr(patch: Patch) -> None:
     def change(true: Any, cluster: Any, tp: Any, event: Any, proposal: Any) -> Any:
         if true in (KafkaError.INELIGIBLE_REPLICA, KafkaError.OPERATION_NOT_ATTEMPTED):
+            return as_proposed(cluster, tp, event, proposal) or true
+        return true
+
+    judged(patch, change)
+
+
+@exhibit(50, "KIP-903 a delayed proposal puts a broker with a new, empty disk into the ISR")
+def outsiders_not_fenced(patch: Patch) -> None:
+    take_offline = replicas.take_offline
+
+    async def without_fence(
+        cluster: ClusterState, gone: Mapping[TopicPartition, Replicas], *args: Any, **kwargs: Any
+    ) -> Any:
+        kwargs["fenced"] = dict.fromkeys(gone)
+        return await take_offline(cluster, gone, *args, **kwargs)
+
+    for module in (broker_changes, failover):
+        patch.setattr(module, "take_offline", without_fence)
+
+
+@exhibit(51, "a proposal is accepted from anybody, for any ISR")
+def unchecked_proposals(patch: Patch) -> None:
+    def change(true: Any, cluster: Any, tp: Any, event: Any, proposal: Any) -> Any:
+        if true is KafkaError.INVALID_REQUEST:
             return as_proposed(cluster, tp, event, proposal) or true
         return true
 

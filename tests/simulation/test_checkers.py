@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -23,20 +22,17 @@ from kctl.messages.requests import (
 )
 from kctl.model.codes import KafkaError
 from kctl.model.rows import Leadership
-from kctl.simulation.replica_log import ReplicaLog
-from kctl.simulation.violations import Violation
 from kctl.zookeeper.multi import Create, Delete, Operation, SetData
 from kctl.zookeeper.wire import CreateMode
-from tests.simulation.history import STATE, T0, TOPIC_ID, History
-
-
-@pytest.fixture
-def history() -> History:
-    return History()
-
-
-def violated(invariant: str) -> Any:
-    return pytest.raises(Violation, match=rf"seed 0: {invariant}:")
+from tests.simulation.history import (
+    STATE,
+    T0,
+    TOPIC_ID,
+    History,
+    acknowledge,
+    allow_unclean,
+    violated,
+)
 
 
 def test_a_good_history_passes(history: History) -> None:
@@ -127,13 +123,6 @@ def test_s6_an_unclean_leader(history: History) -> None:
         history.put_state(3, [3], 1, leader_recovery_state=1)
 
 
-def allow_unclean(history: History) -> None:
-    config = {"version": 1, "config": {"unclean.leader.election.enable": "true"}}
-    history.ensemble.commit(
-        history.people, [Create("/config/topics/t", json.dumps(config).encode())]
-    )
-
-
 def test_s6_an_unclean_leader_where_it_is_allowed(history: History) -> None:
     allow_unclean(history)
     history.kill(1)
@@ -192,45 +181,6 @@ def test_s7_a_leader_with_a_failed_log_dir(history: History) -> None:
     history.kill(1)
     with violated("S7"):
         history.put_state(2, [2], 1)
-
-
-# -- S8 ------------------------------------------------------------------------------------------
-
-
-def acknowledge(history: History, brokers: Sequence[int]) -> None:
-    for broker in brokers:
-        history.world.brokers[broker].logs[T0] = ReplicaLog(TOPIC_ID, [(0, 1)])
-    history.safety.acknowledged(T0, TOPIC_ID, 1)
-
-
-def test_s8_a_leader_without_an_acknowledged_record(history: History) -> None:
-    acknowledge(history, [1])
-    history.world.brokers[2].logs[T0] = ReplicaLog(TOPIC_ID)
-    history.kill(1)
-    with violated("S8"):
-        history.put_state(2, [2], 1)
-
-
-def test_s8_holds_if_the_leader_has_it(history: History) -> None:
-    acknowledge(history, [1, 2])
-    history.kill(1)
-    history.put_state(2, [2], 1)
-    history.safety.durability.check_all()
-
-
-def test_s8_forgives_when_everybody_lost_the_log(history: History) -> None:
-    acknowledge(history, [1, 2])
-    for broker in (1, 2):
-        history.world.brokers[broker].lose_logs([T0])
-    history.safety.durability.check_all()
-    assert history.safety.durability.excused == 1
-
-
-def test_s8_does_not_forgive_while_one_has_it(history: History) -> None:
-    acknowledge(history, [1, 2])
-    history.world.brokers[1].lose_logs([T0])
-    with violated("S8"):
-        history.safety.durability.check_all()
 
 
 # -- S10, S11 ------------------------------------------------------------------------------------
@@ -388,7 +338,62 @@ def test_s16_leave_to_go_while_leading(history: History) -> None:
         history.safety.answered(history.one, history.asked(event), ControlledShutdownDone(()))
 
 
-# -- L6 ------------------------------------------------------------------------------------------
+def test_s16_a_leader_fenced_by_one_who_knows_less(history: History) -> None:
+    """KAFKA-14154: it would wait for an epoch newer than its own, which is the newest."""
+    event = ev.AlterPartitionReceived(1, 1, 1, 1, {T0: ev.IsrProposal((1,), 0, 0)})
+    fenced = AlteredPartitions({T0: KafkaError.FENCED_LEADER_EPOCH})
+    with violated("S16"):
+        history.safety.answered(history.one, history.asked(event), fenced)
+    history.put_state(1, [1, 2], 1)
+    history.safety.answered(history.one, history.asked(event), fenced)
+
+
+def test_s7_a_member_that_restarted_since_its_leader_decided(history: History) -> None:
+    """KIP-903: it may have come back with an empty disk."""
+    history.learn()
+    history.now(20)
+    history.safety.decided(T0, 1, (0, 0), (1, 2, 3))
+    history.world.brokers[3].stop(expire_after=0)
+    history.world.brokers[3].start()
+    history.learn()
+    history.now(30)
+    history.one.handling_since = 30
+    event = ev.AlterPartitionReceived(1, 1, 1, 1, {T0: ev.IsrProposal((1, 2, 3), 0, 0)})
+    history.safety.asked(history.one, event)
+    with violated("S7"):
+        history.put_state(1, [1, 2, 3], 0)
+
+
+def test_s16_a_leaving_leader_that_is_not_told_of_its_successor(history: History) -> None:
+    """KAFKA-7482."""
+    history.greet()
+    history.safety.queued(history.one, history.leader_and_isr(history.row(1, (1, 2), 0, 0)))
+    history.one.node.cluster.rows = {T0: None}
+    history.one.node.cluster.shutting_down[1] = None
+    history.put_state(2, [2], 1)
+    event = ev.ControlledShutdown(1, 1, 1)
+    with violated("S16"):
+        history.safety.answered(history.one, history.asked(event), ControlledShutdownDone(()))
+    history.safety.queued(history.one, history.leader_and_isr(history.row(2, (2,), 1, 1)))
+    history.safety.answered(history.one, history.asked(event), ControlledShutdownDone(()))
+
+
+# -- L5, L6 --------------------------------------------------------------------------------------
+
+
+def test_l5_a_replica_that_is_not_told_to_go(history: History) -> None:
+    """KAFKA-13972."""
+    history.put_topic({0: [1, 2]})
+    with violated("L5"):
+        history.safety.handled(history.one, ())
+
+
+def test_l5_a_replica_that_is_told_to_go(history: History) -> None:
+    history.put_topic({0: [1, 2]})
+    incarnation = history.world.brokers[3].epoch
+    order = {T0: StopReplicaPartition(0, delete=True)}
+    history.safety.queued(history.one, StopReplicaRequest(3, incarnation, 1, order))
+    history.safety.handled(history.one, ())
 
 
 def test_l6_an_answer_too_many(history: History) -> None:

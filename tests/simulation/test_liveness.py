@@ -59,7 +59,7 @@ def test_l3_a_cache_with_an_old_leader() -> None:
     assert found(world) == "L3"
 
 
-def test_l3_a_follower_that_was_never_started() -> None:
+def test_l3_a_follower_that_was_stopped() -> None:
     world = calm_world()
     hosted = next(
         h for b in world.brokers.values() for h in b.hosted.values() if not h.leads and h.fetching

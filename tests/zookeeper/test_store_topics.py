@@ -6,9 +6,11 @@ import pytest
 from aiozk import ACL
 
 from kctl.messages import effects as ef
+from kctl.messages.term import ControllerMoved
 from kctl.model.codes import Code, Malformed
 from kctl.model.names import TopicPartition
 from kctl.model.rows import Assignment
+from kctl.model.secrets import Secret
 from kctl.zookeeper import paths
 from kctl.zookeeper.errors import ConnectionLoss
 from kctl.zookeeper.session import Session
@@ -249,6 +251,57 @@ async def test_features_and_producer_ids(zk: Session, chroot: str) -> None:
         assert isinstance(spoiled, Malformed)
 
 
+async def test_users(zk: Session, chroot: str) -> None:
+    """Quotas stay, versions are looked at, and brokers are told in the same transaction."""
+    store = await ruling(zk)
+    sha, longer = Secret("salt=x"), Secret("salt=y")
+    odd = "a/b c*~<d>"
+    made = await store.perform(
+        ef.AlterUsers({"alice": {"SCRAM-SHA-256": sha}, odd: {"SCRAM-SHA-256": sha}})
+    )
+    assert made == {"alice": Code.OK, odd: Code.OK}
+    with kazoo(chroot) as kz:
+        assert sorted(kz.get_children("/config/users")) == ["a%2Fb%20c%2A%7E%3Cd%3E", "alice"]
+        quota = b'{"version":1,"config":{"producer_byte_rate":"7","SCRAM-SHA-256":"salt=x"}}'
+        kz.set("/config/users/alice", quota)
+        kz.create("/config/users/broken", b"no JSON")
+        changed = await store.perform(
+            ef.AlterUsers(
+                {
+                    "alice": {"SCRAM-SHA-256": None, "SCRAM-SHA-512": longer},
+                    "broken": {"SCRAM-SHA-256": sha},
+                    "nobody": {"SCRAM-SHA-256": None},
+                    "..": {"SCRAM-SHA-256": sha},
+                }
+            )
+        )
+        assert (changed["alice"], changed["nobody"]) == (Code.OK, Code.NO_NODE)
+        assert isinstance(changed["broken"], Malformed)
+        assert isinstance(changed[".."], Malformed)
+        assert json.loads(kz.get("/config/users/alice")[0]) == {
+            "version": 1,
+            "config": {"producer_byte_rate": "7", "SCRAM-SHA-512": "salt=y"},
+        }
+        told = [
+            json.loads(kz.get(f"{paths.CONFIG_CHANGES}/{name}")[0])
+            for name in sorted(kz.get_children(paths.CONFIG_CHANGES))
+        ]
+    assert told == [
+        {"version": 2, "entity_path": "users/alice"},
+        {"version": 2, "entity_path": "users/a%2Fb%20c%2A%7E%3Cd%3E"},
+        {"version": 2, "entity_path": "users/alice"},
+    ]
+
+
+async def test_users_under_the_fence(zk: Session, chroot: str) -> None:
+    store = await ruling(zk)
+    with kazoo(chroot) as kz:
+        kz.set(paths.CONTROLLER_EPOCH, b"77")
+        with pytest.raises(ControllerMoved):
+            await store.perform(ef.AlterUsers({"alice": {"SCRAM-SHA-256": Secret("x")}}))
+        assert kz.get_children("/config/users") == []
+
+
 # -- rights ----------------------------------------------------------------------------------
 
 
@@ -262,6 +315,7 @@ async def test_rights_of_all_that_we_create(chroot: str) -> None:
         await store.perform(ef.WriteReassignments({TP: (1,)}))
         await store.perform(ef.WriteFeatures(ef.FeatureNode(True, {})))
         await store.perform(ef.CreatePartitionStates({TopicPartition("t", 7): leadership()}))
+        await store.perform(ef.AlterUsers({"alice": {"SCRAM-SHA-256": Secret("x")}}))
         seen = 0
         todo = ["/"]
         while todo:
@@ -273,7 +327,7 @@ async def test_rights_of_all_that_we_create(chroot: str) -> None:
             seen += 1
             if path == "/consumers":
                 assert _rights(acl) == [("world", 31)]
-            elif path in {"/config/users", "/config/brokers"}:
+            elif path in {"/config/users", "/config/users/alice", "/config/brokers"}:
                 assert _rights(acl) == [("digest", 31)], path
             else:
                 assert _rights(acl) == [("digest", 31), ("world", 1)], path

@@ -1,16 +1,48 @@
-"""The command line: arguments and output only; what it does lives in the layers below."""
+"""The command line: arguments and output only; what it does lives in the layers below.
+
+A command's module is imported when that command is used: what most of them stand on takes a second
+to import, and nobody should wait a second for a version or a typing error.
+"""
 
 import json
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Final
 
 import typer
+from typer.core import TyperGroup
 
 import kctl
-from kctl.cli import questions, replay, simulate, up
-from kctl.cli import run as run_command
+
+HOMES: Final = {
+    "run": "run",
+    "up": "up",
+    "explain": "questions",
+    "plan": "questions",
+    "shadow": "shadow",
+    "replay": "replay",
+    "simulate": "simulate",
+    "bench": "bench",
+}
+"""The module of each command, in the order of the help."""
+
+
+class Commands(TyperGroup):
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return [*HOMES, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: typer.Context, cmd_name: str):  # type: ignore[no-untyped-def,override]
+        if cmd_name not in HOMES:
+            return super().get_command(ctx, cmd_name)
+        home = typer.Typer()
+        # With a callback it is a group, however few its commands.
+        home.callback()(lambda: None)
+        import_module(f"kctl.cli.{HOMES[cmd_name]}").register(home)
+        return typer.main.get_group(home).get_command(ctx, cmd_name)
+
 
 app = typer.Typer(
     name="kctl",
+    cls=Commands,
     help="A Kafka controller for clusters in ZooKeeper mode.",
     no_args_is_help=True,
     add_completion=False,
@@ -19,7 +51,7 @@ app = typer.Typer(
 
 @app.callback()
 def _root() -> None:
-    """Keep `version` a command of its own while it is the only one."""
+    """Keep `version` a command of its own: it is the only one that is known from the start."""
 
 
 @app.command(epilog="Example: kctl version --json")
@@ -28,13 +60,6 @@ def version(
 ) -> None:
     """Print the version of kctl."""
     typer.echo(json.dumps({"version": kctl.__version__}) if as_json else kctl.__version__)
-
-
-questions.register(app)
-replay.register(app)
-simulate.register(app)
-up.register(app)
-app.command("run", epilog=run_command.EPILOG)(run_command.run)
 
 
 def main() -> None:

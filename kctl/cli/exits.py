@@ -7,6 +7,7 @@ from enum import IntEnum
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 
 class Exit(IntEnum):
@@ -21,12 +22,16 @@ class Exit(IntEnum):
     """No ZooKeeper, or not the one of a Kafka cluster, at that address."""
     NOT_FOUND = 5
     """There is no such topic, partition, broker or file."""
+    NO_REACTION = 6
+    """The controller that was watched is absent, or does not react."""
+    NO_PERMISSION = 7
+    """ZooKeeper refuses to show it."""
 
 
 def fail(code: Exit, message: str) -> typer.Exit:
     """Print one line to standard error; raise what this returns."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(
-        f"[bold red]kctl:[/] {message}" if sys.stderr.isatty() else f"kctl: {message}",
+        f"[bold red]kctl:[/] {escape(message)}" if sys.stderr.isatty() else f"kctl: {message}",
         markup=sys.stderr.isatty(),
     )
     return typer.Exit(code)

@@ -2,41 +2,64 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import attrs
+import javaproperties
 import typer
 from aiozk.exc import ZKError
 from rich.console import Console
-from rich.table import Table
+from typer.core import TyperCommand
 
 from kctl.cli.exits import Exit, clear_errors, fail
 from kctl.insight.explain import Unknown, explain
 from kctl.insight.plan import Outcome, Plan, PlanError, condition, describe, read_reassignment
-from kctl.insight.snapshot import NotAKafkaCluster, Snapshot, open_reader, take_snapshot
+from kctl.insight.snapshot import (
+    Access,
+    NoPermission,
+    NotAKafkaCluster,
+    NoZooKeeper,
+    Snapshot,
+    open_reader,
+    take_snapshot,
+)
 from kctl.messages.term import SessionLost
-from kctl.zookeeper.errors import NoServers
+from kctl.runtime.config import Config, ConfigError
+from kctl.runtime.security import towards_zookeeper
 
 EXPECTED: dict[type[Exception], Exit] = {
-    NoServers: Exit.NO_ZOOKEEPER,
+    NoZooKeeper: Exit.NO_ZOOKEEPER,
     NotAKafkaCluster: Exit.NO_ZOOKEEPER,
+    NoPermission: Exit.NO_PERMISSION,
     SessionLost: Exit.NO_ZOOKEEPER,
     ZKError: Exit.NO_ZOOKEEPER,
     Unknown: Exit.NOT_FOUND,
+    ConfigError: Exit.USAGE,
     PlanError: Exit.USAGE,
     ValueError: Exit.USAGE,
 }
 
 ZooKeeper = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--zookeeper",
         "-z",
         envvar="KCTL_ZOOKEEPER_CONNECT",
-        help="HOST:PORT[,HOST:PORT][/chroot] of the cluster.",
+        help="HOST:PORT\\[,HOST:PORT]\\[/chroot] of the cluster.",
     ),
 ]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="A broker's server.properties: zookeeper.connect, how to reach a secured ZooKeeper, "
+        "and what the brokers do where the cluster says nothing.",
+    ),
+]
+TYPED = "kctl.typed"
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
@@ -48,36 +71,50 @@ def register(app: typer.Typer) -> None:
     )(explain_command)
     app.command(
         name="plan",
-        epilog="Example: kctl plan -z zk1:2181 --shutdown 3 --fail-if 'offline>0'",
+        cls=InOrder,
+        epilog="Examples: kctl plan -z zk1:2181 --shutdown 3 --fail-if 'offline>0';  "
+        "kctl plan -z zk1:2181 --rack-loss a --kill 7. "
+        f"--fail-if takes COUNT OPERATOR NUMBER; counts: {', '.join(Outcome().counts())}; "
+        "operators: > >= < <= == !=.",
     )(plan_command)
+
+
+class InOrder(TyperCommand):
+    """Keeps the words as they were typed: steps follow one another in that order."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[TYPED] = list(args)
+        return super().parse_args(ctx, args)
 
 
 def explain_command(
     subject: Annotated[
-        list[str], typer.Argument(help="TOPIC-PARTITION, TOPIC or: broker ID", metavar="SUBJECT")
+        list[str],
+        typer.Argument(help="TOPIC-PARTITION, TOPIC, broker ID or controller", metavar="SUBJECT"),
     ],
-    zookeeper: ZooKeeper,
+    zookeeper: ZooKeeper = None,
     *,
+    config: ConfigFile = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Say how a partition, topic or broker stands, and why. Reads only."""
     with clear_errors(EXPECTED, debug=debug):
-        explanation = explain(_snapshot(zookeeper), " ".join(subject))
+        explanation = explain(_snapshot(zookeeper, config), " ".join(subject))
     if as_json:
         typer.echo(json.dumps(attrs.asdict(explanation)))
         return
     console = Console(highlight=False, soft_wrap=True)
     style = "green" if explanation.healthy else "yellow"
-    console.print(f"[bold]{explanation.subject}[/]: [{style}]{explanation.verdict}[/]")
-    for line in explanation.because:
-        console.print(f"  because {line}", markup=False)
-    for line in explanation.until:
-        console.print(f"  until   {line}", markup=False)
+    console.print(f"[bold]{explanation.subject}[/]: ", end="")
+    console.print(explanation.verdict, style=style, markup=False)
+    for line in explanation.lines():
+        console.print(f"  {line}", markup=False)
 
 
 def plan_command(  # noqa: PLR0917 the steps are options, in the order of the help
-    zookeeper: ZooKeeper,
+    context: typer.Context,
+    zookeeper: ZooKeeper = None,
     kill: Annotated[list[int], typer.Option(help="This broker dies.", metavar="ID")] = [],  # noqa: B006 typer copies it
     shutdown: Annotated[
         list[int], typer.Option(help="This broker is shut down in order.", metavar="ID")
@@ -93,19 +130,21 @@ def plan_command(  # noqa: PLR0917 the steps are options, in the order of the he
         list[str], typer.Option(help="preferred: give leaderships back.", metavar="TYPE")
     ] = [],  # noqa: B006
     fail_if: Annotated[
-        str | None, typer.Option(help="Exit with 1 if this holds, such as 'offline>0'.")
-    ] = None,
+        list[str],
+        typer.Option(help="Exit with 1 if this holds, such as 'offline>0'.", metavar="CONDITION"),
+    ] = [],  # noqa: B006
     *,
+    config: ConfigFile = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Say what would happen, step by step in the order of the command line. Changes nothing."""
     with clear_errors(EXPECTED, debug=debug):
-        forbidden = condition(fail_if) if fail_if else None
-        steps = _steps(kill, shutdown, rack_loss, reassign, elect)
+        forbidden = [condition(text) for text in fail_if]
+        steps = _steps(context.meta[TYPED], kill, shutdown, rack_loss, reassign, elect)
         if not steps:
             raise PlanError("nothing to plan: give --kill, --shutdown, --rack-loss, ...")
-        plan = Plan(_snapshot(zookeeper))
+        plan = Plan(_snapshot(zookeeper, config))
         for step, argument in steps:
             _apply(plan, step, argument)
         outcome = plan.outcome()
@@ -113,30 +152,45 @@ def plan_command(  # noqa: PLR0917 the steps are options, in the order of the he
         typer.echo(json.dumps(_as_json(outcome)))
     else:
         _print_outcome(outcome)
-    if forbidden is not None and forbidden(outcome):
-        raise fail(Exit.FAILED, f"{fail_if} holds")
+    if broken := [one for one in forbidden if one(outcome)]:
+        counts = outcome.counts()
+        held = ", ".join(f"{one.text} ({one.count} is {counts[one.count]})" for one in broken)
+        raise fail(Exit.FAILED, f"do not do this: {held}")
 
 
-def _snapshot(zookeeper: str) -> Snapshot:
+def access(zookeeper: str | None, config: Path | None) -> Access:
+    """Where to ask, and with what rights."""
+    given = {} if zookeeper is None else {"zookeeper.connect": zookeeper}
+    if zookeeper is None and config is None:
+        raise ConfigError("give --zookeeper HOST:PORT[/chroot], or --config server.properties")
+    found = Config.load(config, os.environ, given)
+    scheme, _, credentials = found.zookeeper_auth.partition(":")
+    auth = ((scheme, credentials.encode()),) if found.zookeeper_auth else ()
+    return Access(found.zookeeper_connect, towards_zookeeper(found), auth)
+
+
+def _snapshot(zookeeper: str | None, config: Path | None) -> Snapshot:
+    where = access(zookeeper, config)
+    properties = {} if config is None else javaproperties.loads(config.read_text("utf-8"))
+
     async def take() -> Snapshot:
-        async with open_reader(zookeeper) as reader:
+        async with open_reader(where) as reader:
             return await take_snapshot(reader)
 
-    return asyncio.run(take())
+    with Console(stderr=True).status("reading the cluster"):
+        return asyncio.run(take()).with_file(properties)
 
 
-def _steps(*given: list[Any]) -> list[tuple[str, Any]]:
+def _steps(typed: list[str], *given: list[Any]) -> list[tuple[str, Any]]:
     """All steps in the order in which they were typed, which the parser does not keep."""
-    import sys  # noqa: PLC0415 only here
-
     names = ("--kill", "--shutdown", "--rack-loss", "--reassign", "--elect")
     queues = dict(zip(names, (list(values) for values in given), strict=True))
     steps = []
-    for word in sys.argv:
+    for word in typed:
         name = word.partition("=")[0]
         if queues.get(name):
             steps.append((name, queues[name].pop(0)))
-    return steps + [(name, value) for name, values in queues.items() for value in values]
+    return steps
 
 
 def _apply(plan: Plan, step: str, argument: Any) -> None:
@@ -157,10 +211,13 @@ def _apply(plan: Plan, step: str, argument: Any) -> None:
 
 def _as_json(outcome: Outcome) -> dict[str, Any]:
     return {
+        "steps": list(outcome.steps),
         **outcome.counts(),
+        "forecast_s": round(outcome.forecast_s, 3),
         "offline_partitions": [str(tp) for tp in outcome.offline],
         "under_min_isr_partitions": [str(tp) for tp in outcome.under_min_isr],
-        "requests_by_broker": outcome.requests,
+        "requests_by_broker": outcome.traffic.requests,
+        "bytes_by_broker": outcome.traffic.bytes,
         "refused_partitions": {str(tp): why for tp, why in outcome.refused.items()},
         "changes": [
             {
@@ -174,14 +231,21 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
+BAD = ("offline", "newly_offline", "under_min_isr", "newly_under_min_isr", "refused")
+
+
 def _print_outcome(outcome: Outcome) -> None:
     console = Console(highlight=False, soft_wrap=True)
-    for line in describe(outcome):
+    console.print(f"If you {', then '.join(outcome.steps)}:", markup=False)
+    for line in describe(outcome) or ["nothing changes"]:
         console.print(f"  {line}", markup=False)
-    table = Table(show_header=False, box=None)
     for name, count in outcome.counts().items():
-        bad = name in ("offline", "under_min_isr", "refused") and count
-        table.add_row(name.replace("_", " "), f"[red]{count}[/]" if bad else str(count))
-    console.print(table)
+        style = "red" if name in BAD and count else ""
+        console.print(f"{name.replace('_', ' '):<21}{count}", style=style)
+    forecast = f"{outcome.forecast_s:.2f} s from the moment it is noticed"
+    console.print(f"{'forecast':<21}{forecast}")
+    for broker, count in sorted(outcome.traffic.requests.items()):
+        size = outcome.traffic.bytes[broker]
+        console.print(f"  broker {broker}: {count} requests, {size} bytes", markup=False)
     for tp, why in outcome.refused.items():
         console.print(f"  refused {tp}: {why}", markup=False)

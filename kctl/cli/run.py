@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -15,6 +17,7 @@ import typer
 import kctl
 from kctl.cli.exits import Exit, fail
 from kctl.cli.logs import set_up_logging
+from kctl.http import Dialect, Http, HttpUnavailable, listen
 from kctl.messages.outbox import Story
 from kctl.runtime.config import Config, ConfigError
 from kctl.runtime.controller import Controller
@@ -40,6 +43,10 @@ Example
 log = structlog.get_logger("kctl")
 
 
+def register(app: typer.Typer) -> None:
+    app.command(name="run", epilog=EPILOG)(run)
+
+
 def run(
     *,
     zookeeper: Annotated[
@@ -58,6 +65,14 @@ def run(
     ] = False,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A server.properties, as brokers have it.")
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="kctl.http: serve the page, metrics and health."),
+    ] = None,
+    metrics_dialect: Annotated[
+        Dialect | None,
+        typer.Option(help="kctl.metrics.dialect: how Kafka's meters are named in /metrics."),
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -81,6 +96,10 @@ def run(
         given |= {"listeners": listen, "advertised.listeners": ""}
     if takeover:
         given["kctl.takeover"] = "true"
+    if http is not None:
+        given["kctl.http"] = http
+    if metrics_dialect is not None:
+        given["kctl.metrics.dialect"] = metrics_dialect.value
     try:
         settings = Config.load(config, os.environ, given | named_options(option or []))
         if not settings.listeners:
@@ -90,6 +109,11 @@ def run(
     set_up_logging(as_json=as_json or not sys.stderr.isatty(), debug=debug)
     try:
         code = run_loop(lambda: control(settings))
+    except ConfigError as error:
+        # Of files that are read at the start: keys and certificates.
+        raise fail(Exit.USAGE, str(error)) from None
+    except HttpUnavailable as error:
+        raise fail(Exit.USAGE, str(error)) from None
     except OSError as error:
         if debug:
             raise
@@ -115,18 +139,24 @@ def named_options(texts: list[str]) -> dict[str, str]:
 
 async def control(config: Config) -> Exit:
     """Until a signal or the end of this candidacy; the exit code."""
+    # Before the controller stands for election: an address in use must not cost anybody the office.
+    listening = None if config.http is None else listen(*config.http)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        async with Controller(config, tune_gc=True) as controller:
+        async with (
+            Controller(config, tune_gc=True) as controller,
+            serve(controller, listening) as url,
+        ):
             log.info(
                 "started",
                 version=kctl.__version__,
                 id=config.broker_id,
                 zookeeper=config.zookeeper_connect,
                 takeover=config.takeover,
+                http=url,
             )
             await _first(stop.wait, controller.first_attempt)
             if not stop.is_set() and not await controller.first_attempt():
@@ -146,10 +176,25 @@ async def control(config: Config) -> Exit:
                 return Exit.STOOD_DOWN
             log.info("stopping", active=controller.is_active)
     finally:
+        if listening is not None:
+            listening.close()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
     log.info("stopped")
     return Exit.OK
+
+
+@asynccontextmanager
+async def serve(
+    controller: Controller, listening: socket.socket | None
+) -> AsyncIterator[str | None]:
+    """The page and its neighbours; gives their address."""
+    if listening is None:
+        yield None
+        return
+    dialect = Dialect(controller.config.metrics_dialect)
+    async with Http(controller, listening=listening, dialect=dialect) as http:
+        yield http.url
 
 
 async def _stood_down(controller: Controller) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -12,14 +13,18 @@ import attrs
 import structlog
 import typer
 
+from kctl.cli.console import commands
 from kctl.cli.exits import Exit, clear_errors, fail
 from kctl.cli.logs import set_up_logging
-from kctl.cli.run import run_loop
+from kctl.cli.run import run_loop, serve
+from kctl.http import Dialect, HttpUnavailable, listen
+from kctl.messages import events as ev
 from kctl.model.brokers import Endpoint
-from kctl.runtime.config import Config
+from kctl.runtime.config import Config, ConfigError
 from kctl.runtime.controller import Controller
+from kctl.testing import Cluster, NotReached
+from kctl.testing.cluster_answers import RequestRefused, expect_done
 from kctl.testing.kafka import KafkaBrokers
-from kctl.testing.simulated import registered_brokers
 from kctl.zookeeper.embedded import HOST, EmbeddedZooKeeper, free_ports
 from kctl.zookeeper.jars import ServerUnavailable
 
@@ -38,7 +43,7 @@ Exit codes
 
 \b
 Examples
-  kctl up                            three simulated brokers
+  kctl up --topic orders:12          three simulated brokers, and a topic
   kctl up --brokers 5 --kafka 3.9.1  five real ones of that release, fetched once
 """
 
@@ -54,6 +59,19 @@ def up_command(
         str | None,
         typer.Option(metavar="VERSION", help="Real brokers of this release, such as 3.9.1."),
     ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:PARTITIONS", help="Create this topic; repeatable."),
+    ] = None,
+    http: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="Where to serve the page, metrics and health; 0: a free port."
+        ),
+    ] = f"{HOST}:0",
+    metrics_dialect: Annotated[
+        Dialect, typer.Option(help="How Kafka's meters are named in /metrics.")
+    ] = Dialect.CONFLUENT,
     as_json: Annotated[bool, typer.Option("--json", help="Print and log JSON.")] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Log more, and show where an error came from.")
@@ -65,9 +83,31 @@ def up_command(
     """
     if kafka is not None and not _has_zookeeper_mode(kafka):
         raise fail(Exit.USAGE, f"--kafka {kafka}: write a release from 2.4.0 to 3.9.x, as 3.9.1")
+    given = {"kctl.http": http, "kctl.metrics.dialect": metrics_dialect.value}
+    try:
+        topics = named_topics(topic or [])
+        config = Config.load(overrides=given)
+    except ConfigError as error:
+        raise fail(Exit.USAGE, str(error)) from None
     set_up_logging(as_json=as_json or not sys.stderr.isatty(), debug=debug)
-    with clear_errors({ServerUnavailable: Exit.FAILED}, debug=debug):
-        run_loop(lambda: until_stopped(brokers, kafka, as_json=as_json))
+    errors = {
+        ServerUnavailable: Exit.FAILED,
+        HttpUnavailable: Exit.USAGE,
+        RequestRefused: Exit.USAGE,
+        NotReached: Exit.FAILED,
+    }
+    with clear_errors(errors, debug=debug):
+        run_loop(lambda: until_stopped(config, brokers, kafka, topics, as_json=as_json))
+
+
+def named_topics(texts: list[str]) -> dict[str, int]:
+    named = {}
+    for text in texts:
+        name, colon, partitions = text.rpartition(":")
+        if not colon or not name or not partitions.isdecimal() or int(partitions) < 1:
+            raise ConfigError(f"--topic {text}: write NAME:PARTITIONS, as orders:12")
+        named[name] = int(partitions)
+    return named
 
 
 def _has_zookeeper_mode(version: str) -> bool:
@@ -77,7 +117,9 @@ def _has_zookeeper_mode(version: str) -> bool:
     return RELEASES[0] <= (int(parts[0]), int(parts[1])) <= RELEASES[1]
 
 
-async def until_stopped(count: int, kafka: str | None, *, as_json: bool) -> None:
+async def until_stopped(
+    config: Config, count: int, kafka: str | None, topics: Mapping[str, int], *, as_json: bool
+) -> None:
     """Until the first signal, which may come while things are being started."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -94,8 +136,8 @@ async def until_stopped(count: int, kafka: str | None, *, as_json: bool) -> None
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     try:
-        async with cluster(count, kafka) as addresses:
-            typer.echo(json.dumps(attrs.asdict(addresses)) if as_json else addresses.text())
+        async with cluster(config, count, kafka, topics) as addresses:
+            typer.echo(addresses.json() if as_json else addresses.text())
             await asyncio.Event().wait()
     except asyncio.CancelledError:
         if not stopping:
@@ -115,6 +157,12 @@ class Addresses:
     brokers: Mapping[int, str]
     kafka: str | None
     """The brokers' release; None if they are simulated."""
+    http: str | None
+    """The page; `metrics`, `healthz` and the others are beside it."""
+    hint: str | None = None
+
+    def json(self) -> str:
+        return json.dumps(attrs.asdict(self, filter=attrs.filters.exclude("hint")))
 
     def text(self) -> str:
         kind = "simulated" if self.kafka is None else f"Kafka {self.kafka}"
@@ -122,45 +170,60 @@ class Addresses:
             f"ZooKeeper   {self.zookeeper}",
             f"controller  {self.controller}  id {self.controller_id}",
             *(f"broker {b:<4} {address}  {kind}" for b, address in self.brokers.items()),
+            *([f"page        {self.http}"] if self.http else []),
+            *([self.hint] if self.hint else []),
             "Ctrl-C ends it.",
         ]
         return "\n".join(lines)
 
 
 @asynccontextmanager
-async def cluster(count: int, kafka: str | None) -> AsyncIterator[Addresses]:
-    (port,) = free_ports(1)
-    factor = min(3, count)
-    async with EmbeddedZooKeeper() as server:
-        config = Config(
-            zookeeper_connect=server.connect_string,
-            zookeeper_session_timeout_ms=SESSION_TIMEOUT_MS,
-            broker_id=CONTROLLER_ID,
-            listeners=(Endpoint("PLAINTEXT", HOST, port),),
-            default_replication_factor=factor,
-        )
-        async with Controller(config) as controller:
-            await _until(controller, lambda c: c.is_active, "controller elected")
-            async with _brokers(server.connect_string, count, kafka, factor) as brokers:
-                await _until(
-                    controller,
-                    lambda c: c.state is not None and set(c.state.brokers) == set(brokers),
-                    "brokers registered",
-                )
-                yield Addresses(
-                    server.connect_string, f"{HOST}:{port}", CONTROLLER_ID, brokers, kafka
-                )
+async def cluster(
+    config: Config, count: int, kafka: str | None, topics: Mapping[str, int]
+) -> AsyncIterator[Addresses]:
+    # Before anything is started: an address in use is said at once.
+    listening = None if config.http is None else listen(*config.http)
+    opened = (
+        simulated(config, count, topics) if kafka is None else real(config, count, kafka, topics)
+    )
+    try:
+        async with opened as (controller, brokers, hint), serve(controller, listening) as url:
+            (own,) = controller.config.listeners
+            yield Addresses(
+                controller.config.zookeeper_connect,
+                f"{own.host}:{own.port}",
+                CONTROLLER_ID,
+                brokers,
+                kafka,
+                url,
+                hint,
+            )
+    finally:
+        if listening is not None:
+            listening.close()
+
+
+Opened = tuple[Controller, Mapping[int, str], str | None]
+"""The controller, the brokers' addresses, and a line for people."""
 
 
 @asynccontextmanager
-async def _brokers(
-    zookeeper: str, count: int, kafka: str | None, factor: int
-) -> AsyncIterator[dict[int, str]]:
-    ids = range(1, count + 1)
-    if kafka is None:
-        async with registered_brokers(zookeeper, ids) as simulated:
-            yield {b: f"{HOST}:{simulated[b].port}" for b in ids}
-        return
+async def simulated(config: Config, count: int, topics: Mapping[str, int]) -> AsyncIterator[Opened]:
+    settings = {"kctl.metrics.dialect": config.metrics_dialect}
+    seed = secrets.randbits(32)  # topics of two clusters do not share their ids
+    async with (
+        Cluster(count, topics, zookeeper="embedded", settings=settings, seed=seed) as made,
+        commands(made) as hint,
+    ):
+        yield made.controller, {b: broker.address for b, broker in made.brokers.items()}, hint
+
+
+@asynccontextmanager
+async def real(
+    config: Config, count: int, kafka: str, topics: Mapping[str, int]
+) -> AsyncIterator[Opened]:
+    (port,) = free_ports(1)
+    factor, ids = min(3, count), range(1, count + 1)
     settings = {
         "default.replication.factor": str(factor),
         "offsets.topic.replication.factor": str(factor),
@@ -168,8 +231,30 @@ async def _brokers(
         "transaction.state.log.min.isr": str(max(1, factor - 1)),
         "min.insync.replicas": str(max(1, factor - 1)),
     }
-    async with KafkaBrokers(count, zookeeper, version=kafka, settings=settings) as real:
-        yield {b: real[b].address for b in ids}
+    async with EmbeddedZooKeeper() as server:
+        config = attrs.evolve(
+            config,
+            zookeeper_connect=server.connect_string,
+            zookeeper_session_timeout_ms=SESSION_TIMEOUT_MS,
+            broker_id=CONTROLLER_ID,
+            listeners=(Endpoint("PLAINTEXT", HOST, port),),
+            default_replication_factor=factor,
+        )
+        async with Controller(config) as controller:
+            # Before there are brokers, which would stand for election, too.
+            await _until(controller, lambda c: c.is_active, "controller elected")
+            made = KafkaBrokers(count, server.connect_string, version=kafka, settings=settings)
+            async with made as brokers:
+                await _until(
+                    controller,
+                    lambda c: c.state is not None and set(c.state.brokers) == set(ids),
+                    "brokers registered",
+                )
+                if topics:
+                    wanted = tuple(ev.NewTopic(name, number) for name, number in topics.items())
+                    answer = await controller.ask(lambda caller: ev.CreateTopics(caller, wanted))
+                    expect_done(answer, "create topics")
+                yield controller, {b: brokers[b].address for b in ids}, None
 
 
 async def _until(

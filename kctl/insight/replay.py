@@ -20,6 +20,7 @@ from kctl.messages.outbox import Outbox, Story
 from kctl.model.cluster import Node
 from kctl.model.digest import digest
 from kctl.runtime.encoding import unpack
+from kctl.runtime.journal import FORMAT
 
 
 class ReplayError(Exception):
@@ -48,6 +49,7 @@ class _Line(msgspec.Struct):
     kind: str
     at: int
     value: Any
+    format: str = FORMAT
     effect: str = ""
     started: str = ""
     standing_by: str = ""
@@ -189,24 +191,51 @@ def read_journal(path: Path) -> Iterator[Record]:
     files = [path] if path.is_file() else sorted(path.parent.glob(f"{path.name}.[0-9]*"))
     if not files:
         raise FileNotFoundError(f"there is no journal {path} and no {path}.000001")
-    decode = msgspec.json.Decoder(_Line).decode
+    found_any = False
     for file in files:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
-                try:
-                    found = decode(line)
-                    value = unpack(found.value)
-                except (ValueError, TypeError, LookupError) as error:
-                    if not line.endswith(b"\n"):
-                        return  # cut off while it was written
-                    raise ReplayError(f"{file}:{number}: not a record: {error}") from None
-                yield Record(
-                    str(file),
-                    number,
-                    found.kind,
-                    found.at,
-                    value,
-                    found.effect,
-                    started=found.started == "true",
-                    standing_by=found.standing_by == "true",
-                )
+                record = _decode(file, number, line)
+                if record is None:
+                    return  # cut off while it was written
+                found_any = True
+                yield record
+    if not found_any:
+        raise ReplayError(f"{files[0]} is empty: nothing was recorded, or it is not flushed yet")
+
+
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
+def _decode(file: Path, number: int, line: bytes) -> Record | None:
+    place = f"{file}:{number}"
+    try:
+        found = _decode_line(line)
+    except ValueError as error:
+        if number == 1:
+            raise ReplayError(f"{file} is not a journal of kctl: {error}") from None
+        if not line.endswith(b"\n"):
+            return None
+        raise ReplayError(f"{place}: not a record: {error}") from None
+    if found.format != FORMAT:
+        raise ReplayError(
+            f"{place}: a journal of format {found.format}, written by another version of kctl; "
+            f"this one reads format {FORMAT}"
+        )
+    try:
+        value = unpack(found.value)
+    except (ValueError, TypeError, LookupError) as error:
+        raise ReplayError(
+            f"{place}: this version of kctl does not know what is recorded there ({error!r}); "
+            "replay it with the version that wrote it"
+        ) from None
+    return Record(
+        str(file),
+        number,
+        found.kind,
+        found.at,
+        value,
+        found.effect,
+        started=found.started == "true",
+        standing_by=found.standing_by == "true",
+    )

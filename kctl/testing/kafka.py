@@ -31,6 +31,9 @@ READY_BOUND_S: Final = 90.0
 STOP_BOUND_S: Final = 60.0
 SESSION_TIMEOUT_MS: Final = 6_000
 
+QUICK_START: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""For a JVM that need not be fast for long."""
+
 _LOG4J: Final = """\
 log4j.rootLogger=INFO, OUT
 log4j.appender.OUT=org.apache.log4j.ConsoleAppender
@@ -71,6 +74,7 @@ class KafkaBroker:
         rack: str | None = None,
         log_dirs: int = 1,
         heap_mb: int = 384,
+        jvm_options: Sequence[str] = QUICK_START,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.id = broker_id
@@ -78,6 +82,7 @@ class KafkaBroker:
         self.zookeeper = zookeeper
         self._rack = rack
         self._heap_mb = heap_mb
+        self._jvm_options = jvm_options
         self._settings = dict(settings or {})
         self.folder = Path(tempfile.mkdtemp(prefix=f"kctl-kafka-{broker_id}-"))
         self.log_dirs = [self.folder / f"data-{n}" for n in range(log_dirs)]
@@ -118,8 +123,7 @@ class KafkaBroker:
         command = [
             str(find_java()),
             f"-Xmx{self._heap_mb}m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
+            *self._jvm_options,
             f"-Dlog4j.configuration=file:{self.folder / 'log4j.properties'}",
             "-cp",
             ":".join(map(str, class_path(self.version))),

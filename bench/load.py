@@ -3,21 +3,17 @@
     python -m bench.load [--topics 2000] [--partitions 50] [--brokers 10] [--repeats 5]
 
 Beside it, in the same run and in turn: the floor, a bare client that reads the same znodes and
-decodes them into the same values, and does nothing else. Requests to brokers are made, and dropped
-where they would be sent. After the last load a broker goes, to see that it works.
+decodes them into the same values, and does nothing else (`read_truth`). Requests to brokers are
+made, and dropped where they would be sent. After the last load a broker goes, to see that it works.
 """
 
 import argparse
-import asyncio
-import base64
 import gc
 import json
-import random
 import resource
 import statistics
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import attrs
 import structlog
@@ -25,19 +21,16 @@ import uvloop
 
 import kctl
 from bench.memory import resident_bytes
+from kctl.bench import loading
+from kctl.bench.shapes import Shape
+from kctl.bench.truth import read_truth
 from kctl.messages.requests import Dispatch
-from kctl.model.codes import Malformed
-from kctl.model.names import TopicPartition
 from kctl.runtime.controller import Controller
-from kctl.zookeeper import paths, znodes
+from kctl.zookeeper import paths
 from kctl.zookeeper.embedded import EmbeddedZooKeeper
-from kctl.zookeeper.multi import Create
 from kctl.zookeeper.session import Session
 from kctl.zookeeper.wire import CreateMode
 
-OPERATIONS = 1_000
-IN_FLIGHT = 8
-REPLICAS = 3
 MB = 1 << 20
 
 
@@ -71,67 +64,10 @@ def _cpu_s() -> float:
 # -- the data ---------------------------------------------------------------------------------
 
 
-def assignments(topic: int, partitions: int, brokers: int) -> dict[int, list[int]]:
-    return {
-        p: [(topic + p + replica * (1 + p % (brokers - 2))) % brokers + 1 for replica in range(3)]
-        for p in range(partitions)
-    }
-
-
-def creations(topics: int, partitions: int, brokers: int) -> Iterator[Create]:
-    chance = random.Random(1)
-    for number in range(topics):
-        at = paths.topic(f"topic-{number:06}")
-        topic_id = base64.urlsafe_b64encode(b"\x01" + chance.randbytes(15)).decode().rstrip("=")
-        assigned = {
-            p: _distinct(ids, brokers)
-            for p, ids in assignments(number, partitions, brokers).items()
-        }
-        content: dict[str, object] = {"version": 3, "topic_id": topic_id}
-        content |= {"partitions": assigned, "adding_replicas": {}, "removing_replicas": {}}
-        yield Create(at, json.dumps(content, separators=(",", ":")).encode())
-        yield Create(f"{at}/partitions", None)
-        for partition, ids in assigned.items():
-            yield Create(f"{at}/partitions/{partition}", None)
-            state = (
-                f'{{"controller_epoch":1,"leader":{ids[0]},"version":1,"leader_epoch":0,'
-                f'"isr":[{",".join(map(str, ids))}]}}'
-            )
-            yield Create(f"{at}/partitions/{partition}/state", state.encode())
-
-
-def _distinct(ids: list[int], brokers: int) -> list[int]:
-    """Neighbours where the pattern names a broker twice."""
-    found: list[int] = []
-    for broker in ids:
-        candidate = broker
-        while candidate in found:
-            candidate = candidate % brokers + 1
-        found.append(candidate)
-    return found
-
-
-async def fill(zk: Session, topics: int, partitions: int, brokers: int) -> None:
-    for path in ("/brokers", paths.BROKER_IDS, paths.TOPICS):
-        await zk.create(path)
-    for broker in range(1, brokers + 1):
+async def fill(zk: Session, shape: Shape) -> None:
+    await loading.load(zk, shape)
+    for broker in range(1, shape.brokers + 1):
         await register(zk, broker)
-    in_flight: deque[asyncio.Task[object]] = deque()
-    batch: list[Create] = []
-
-    async def send(operations: list[Create]) -> None:
-        await zk.multi(operations)
-
-    async with asyncio.TaskGroup() as group:
-        for creation in creations(topics, partitions, brokers):
-            batch.append(creation)
-            if len(batch) == OPERATIONS:
-                if len(in_flight) == IN_FLIGHT:
-                    await in_flight.popleft()
-                in_flight.append(group.create_task(send(batch)))
-                batch = []
-        if batch:
-            in_flight.append(group.create_task(send(batch)))
 
 
 async def register(zk: Session, broker: int) -> None:
@@ -146,26 +82,7 @@ async def register(zk: Session, broker: int) -> None:
     await zk.create(paths.broker(broker), json.dumps(content).encode(), CreateMode.EPHEMERAL)
 
 
-# -- the two readers --------------------------------------------------------------------------
-
-
-async def floor(zk: Session) -> int:
-    """Read and decode everything; the number of partitions."""
-    names = await zk.children(paths.TOPICS)
-    tps: list[TopicPartition] = []
-    for name, read in zip(names, await zk.read_many([paths.topic(n) for n in names]), strict=True):
-        assert isinstance(read, tuple)
-        node = znodes.decode_topic(name, read[0], read[1].version)
-        assert not isinstance(node, Malformed)
-        tps += [TopicPartition(name, partition) for partition in node.partitions]
-    states = {}
-    for start in range(0, len(tps), 10_000):
-        chunk = tps[start : start + 10_000]
-        at = [paths.partition_state(tp) for tp in chunk]
-        for tp, path, read in zip(chunk, at, await zk.read_many(at), strict=True):
-            assert isinstance(read, tuple)
-            states[tp] = znodes.decode_state(path, read[0], read[1].version)
-    return len(states)
+# -- the controller ----------------------------------------------------------------------------
 
 
 @attrs.define
@@ -218,18 +135,19 @@ async def lose_broker(zk: Session, controller: Controller) -> None:
 
 
 async def run(arguments: argparse.Namespace) -> None:
-    topics, partitions, brokers = arguments.topics, arguments.partitions, arguments.brokers
+    topics = arguments.topics
+    shape = Shape("load", topics, topics * arguments.partitions, arguments.brokers)
     async with (
         EmbeddedZooKeeper(heap_mb=arguments.heap_mb) as server,
         Session.open(server.connect_string, timeout_ms=60_000) as zk,
     ):
-        filled = await measure(lambda: fill(zk, topics, partitions, brokers))
-        print(f"{topics * partitions:,} partitions in {topics:,} topics, {brokers} brokers")
+        filled = await measure(lambda: fill(zk, shape))
+        print(f"{shape.partitions:,} partitions in {topics:,} topics, {shape.brokers} brokers")
         print(f"filled in {filled.wall_s:.1f} s; resident before {resident_bytes() // MB} MB")
         loads, floors = Loads(server.connect_string), []
         for repeat in range(arguments.repeats):
             gc.collect()
-            floors.append(await measure(lambda: floor(zk)))
+            floors.append(await measure(lambda: read_truth(zk)))
             gc.collect()
             last = repeat == arguments.repeats - 1
             await loads.load((lambda c: lose_broker(zk, c)) if last else None)

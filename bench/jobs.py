@@ -1,0 +1,23 @@
+"""Steps of a benchmark that are processes of their own: the Spark jobs."""
+
+import subprocess
+import sys
+import time
+
+from rich.console import Console
+
+from kctl.zookeeper.jars import dying_with_parent
+
+
+class StepFailed(Exception):
+    """A step ended with an error, which it has printed."""
+
+
+def step(console: Console, job: str, *arguments: object) -> None:
+    """Run `bench.<job>` to its end."""
+    console.rule(job)
+    began = time.monotonic()
+    command = [sys.executable, "-m", f"bench.{job}", *map(str, arguments)]
+    if subprocess.run(dying_with_parent(command), check=False).returncode != 0:
+        raise StepFailed(f"{job} failed")
+    console.print(f"{job} took {time.monotonic() - began:.1f} s")

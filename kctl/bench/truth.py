@@ -18,7 +18,7 @@ from kctl.brokers.simulated_belief import (
 )
 from kctl.messages.effects import TopicNode
 from kctl.model.codes import KafkaError, Malformed
-from kctl.model.names import BrokerId, TopicPartition
+from kctl.model.names import NO_LEADER, BrokerId, TopicPartition
 from kctl.model.rows import Leadership, Replicas
 from kctl.wire import control_plane as cp
 from kctl.zookeeper import paths, znodes
@@ -283,9 +283,9 @@ class Audience:
         wrong: list[str] = []
         for tp in tps:
             state, hosted = truth.states.get(tp), believed.get(tp)
-            if state is not None and (
-                hosted is None or hosted.state.leader_epoch != state.leader_epoch
-            ):
+            if state is None or state.leader == NO_LEADER:
+                continue  # brokers do not take up the epoch of a leader that is none
+            if hosted is None or hosted.state.leader_epoch != state.leader_epoch:
                 wrong.append(f"broker {broker_id} hosts {tp} as {hosted}, not as {state}")
             if len(wrong) == COMPLAINTS_MAX:
                 break

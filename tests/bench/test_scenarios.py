@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import attrs
 import pytest
 
 from kctl.bench import stage as stages
@@ -16,7 +17,7 @@ from kctl.bench.traces import TRACES, trace
 from kctl.bench.turns import Turns
 from kctl.brokers.versions import UPDATE_METADATA
 from kctl.model.codes import KafkaError
-from kctl.model.names import TopicPartition
+from kctl.model.names import NO_LEADER, TopicPartition
 from kctl.zookeeper import paths
 
 SMALL = Shape("small", topics=20, partitions=200, brokers=5, racks=5)
@@ -124,6 +125,20 @@ async def test_a_leader_that_stays_dead_makes_the_run_no_figure(
                 await broker_failure(stage)
         finally:
             controller.resume()
+            await stage.leave()
+
+
+@pytest.mark.zookeeper
+@pytest.mark.asyncio
+async def test_partitions_that_lose_their_last_replica_in_sync_do_not_spoil_the_run() -> None:
+    """Brokers are told, but do not take up the epoch of a leader that is none."""
+    async with opened(attrs.evolve(SMALL, name="gaps", isr_gaps=0.6)) as stage:
+        await stage.enter(Kctl())
+        try:
+            await broker_failure(stage)
+            leaderless = [tp for tp, s in stage.truth.states.items() if s.leader == NO_LEADER]
+            assert leaderless
+        finally:
             await stage.leave()
 
 

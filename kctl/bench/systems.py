@@ -13,7 +13,7 @@ import msgspec
 
 from kctl.bench.subject import Record
 from kctl.zookeeper.embedded import HOST, free_ports
-from kctl.zookeeper.jars import ServerUnavailable, dying_with_parent
+from kctl.zookeeper.jars import ServerUnavailable, dying_with_parent, freeze
 
 CONTROLLER_ID: Final = 1000
 STOP_BOUND_S: Final = 60.0
@@ -112,7 +112,7 @@ class Kctl:
 
     def pause(self) -> None:
         """Freeze it, as a stalled machine would."""
-        os.kill(self.pid, signal.SIGSTOP)
+        freeze(self.pid)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

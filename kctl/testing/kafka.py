@@ -23,6 +23,7 @@ from kctl.zookeeper.jars import (
     dying_with_parent,
     fetched_jars,
     find_java,
+    freeze,
 )
 
 DEFAULT_VERSION: Final = "3.9.1"
@@ -179,7 +180,7 @@ class KafkaBroker:
         return self._process.returncode
 
     def pause(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
+        freeze(self.pid)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

@@ -11,6 +11,7 @@ import asyncio
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -25,6 +26,7 @@ from kctl.zookeeper.jars import (
     class_path,
     dying_with_parent,
     find_java,
+    freeze,
 )
 
 HOST: Final = "127.0.0.1"
@@ -61,6 +63,11 @@ def four_letter_word(port: int, word: str, timeout_s: float = 5.0) -> str:
     """Ask a server ``ruok``, ``srvr`` or ``mntr``; empty if it does not answer."""
     try:
         with socket.create_connection((HOST, port), timeout=timeout_s) as connection:
+            if connection.getsockname() == connection.getpeername():
+                # Nobody listens yet, and the kernel happened to choose this very port for us: the
+                # connection reached itself, and would keep the server from its port.
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                return ""
             connection.sendall(word.encode())
             parts = []
             while part := connection.recv(65536):
@@ -234,8 +241,7 @@ class EmbeddedZooKeeper:
 
     def pause(self) -> None:
         """Freeze it: connections stay open and nothing is answered."""
-        assert self._process is not None, "not started"
-        self._process.send_signal(signal.SIGSTOP)
+        freeze(self.pid)
 
     def resume(self) -> None:
         """Let it run on after `pause`."""
@@ -245,8 +251,16 @@ class EmbeddedZooKeeper:
     def restart(self) -> None:
         """End it and start it again, with the same data and port."""
         self.stop()
-        self.spawn()
-        self.wait_ready()
+        for attempt in range(START_ATTEMPTS_MAX):
+            self.spawn()
+            try:
+                return self.wait_ready()
+            except ServerUnavailable:
+                # Somebody's outgoing connection can have the port for a moment.
+                self.kill()
+                if attempt + 1 == START_ATTEMPTS_MAX:
+                    raise
+        return None
 
     def close(self) -> None:
         """End it and remove its data."""

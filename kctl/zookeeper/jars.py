@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,12 @@ class ServerUnavailable(Exception):
 def dying_with_parent(command: Sequence[str]) -> list[str]:
     """The command line for a child that the kernel ends with the thread that starts it."""
     return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
+
+
+def freeze(pid: int) -> None:
+    """Stop a child with SIGSTOP, and wait till the last of its threads stands still."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED)
 
 
 def find_java() -> Path:

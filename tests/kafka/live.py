@@ -169,7 +169,9 @@ async def live_cluster(
         ):
             async with asyncio.timeout(BOUND_S):
                 await controller.until(lambda c: c.is_active)
-            yield LiveCluster(zookeeper, controller, cluster, versions[0] if versions else version)
+            live = LiveCluster(zookeeper, controller, cluster, versions[0] if versions else version)
+            await live.until_agreed()
+            yield live
         return
     async with live_controller(zookeeper, **controller_settings) as controller:
         async with asyncio.timeout(BOUND_S):
@@ -177,4 +179,6 @@ async def live_cluster(
         async with cluster:
             live = LiveCluster(zookeeper, controller, cluster, versions[0] if versions else version)
             await live.until_registered(*cluster.brokers)
+            # A client that finds brokers which know of no controller yet can wait for minutes.
+            await live.until_agreed()
             yield live

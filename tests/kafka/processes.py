@@ -14,7 +14,7 @@ from kctl.insight.snapshot import open_reader
 from kctl.testing.kafka import SESSION_TIMEOUT_MS
 from kctl.zookeeper import paths
 from kctl.zookeeper.embedded import HOST, free_ports
-from kctl.zookeeper.jars import dying_with_parent
+from kctl.zookeeper.jars import dying_with_parent, freeze
 
 BOUND_S = 90.0
 
@@ -54,7 +54,7 @@ class KctlProcess:
         return self._process.poll() is None
 
     def pause(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
+        freeze(self._process.pid)
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)

@@ -175,6 +175,7 @@ async def secured_brokers(
         cluster = SecuredCluster(zookeeper, office, brokers, version, inner_ports)
         if controller is not None:
             await cluster.until_registered(*brokers.brokers)
+            await cluster.until_agreed()  # they know of the controller
         yield cluster
 
 

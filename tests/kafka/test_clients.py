@@ -289,6 +289,7 @@ async def test_clients_on_a_listener_of_their_own(chroot: str) -> None:
         async with brokers:
             cluster = LiveCluster(chroot, controller, brokers, DEFAULT_VERSION)
             await cluster.until_registered(1, 2, 3)
+            await cluster.until_agreed()
             for port in (own_client, client_ports[0]):
                 await asyncio.to_thread(use_client_listener, port, {own_client, *client_ports})
             await cluster.until_in_sync()

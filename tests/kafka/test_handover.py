@@ -79,6 +79,8 @@ async def office(zookeeper: str, folder: Path) -> AsyncIterator[Office]:
         await until_controller(zookeeper, 1000)
         async with KafkaBrokers(len(BROKERS), zookeeper) as brokers:
             one = Office(zookeeper, brokers, kctl, folder, stack)
+            # A client that finds brokers which know of no controller yet waits longer than we do.
+            await one.agreed()
             await one.create("orders", partitions=6)
             yield one
 

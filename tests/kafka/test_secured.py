@@ -304,7 +304,6 @@ def served(plain: int, inner: int) -> str:
 async def test_clients_of_other_listeners_do_not_see_the_controller(chroot: str) -> None:
     of_controller = {"kctl.advertise.inner.listeners.only": "true"}
     async with secured_cluster(chroot, "PLAINTEXT", {}, of_controller) as cluster:
-        await cluster.until_agreed()  # they know of the controller
         outer = client_of(cluster.brokers.bootstrap, {})
         inner = client_of(cluster.inner, {})
         made = inner.create_topics([NewTopic("orders", 2, 2)])["orders"]

@@ -16,7 +16,7 @@ Asked = list[tuple[TopicPartition, Replicas]]
 
 
 class Refused(Exception):
-    """The controller did not accept a proposal that is right."""
+    """The controller did not do what it was rightly asked for."""
 
 
 class Leaders:

@@ -15,7 +15,7 @@ import attrs
 
 from kctl.bench import loading, shapes
 from kctl.bench.calls import Line
-from kctl.bench.isr_storm import Leaders
+from kctl.bench.isr_storm import Leaders, Refused
 from kctl.bench.shapes import Shape
 from kctl.bench.stage import Measurement, NotApplicable, Stage, Trial
 from kctl.bench.truth import Expected, Truth
@@ -101,24 +101,32 @@ async def controlled_shutdown(stage: Stage) -> Measurement:
     await stage.go_home()
     assert stage.system is not None
     victim = stage.victim
-    held = stage.truth.partitions_on(victim)
-    if any(len(stage.truth.replicas(tp)) == 1 for tp in held):
-        raise NotApplicable("some partitions have nowhere to go")
+    shared = [
+        tp for tp in stage.truth.partitions_on(victim) if len(stage.truth.replicas(tp)) > 1
+    ]
+    # What nobody else has in sync stays, and the answer names it.
+    stay = {tp for tp in shared if stage.truth.states[tp].isr == (victim,)}
+    movable = [tp for tp in shared if tp not in stay]
+    if not movable:
+        raise NotApplicable("no partition can go elsewhere")
     request = cp.ControlledShutdownRequest(victim, stage.brokers[victim].epoch)
     async with Line(stage.system.address) as line:
 
         async def trigger() -> float:
             answer = await line.call(request, 3, cp.ControlledShutdownResponse)
-            if answer.error_code or answer.remaining_partitions:
-                raise RuntimeError(f"controlled shutdown refused: {answer}")
+            left = {
+                TopicPartition(r.topic_name, r.partition_index) for r in answer.remaining_partitions
+            }
+            if answer.error_code or left != stay:
+                raise Refused(f"error {answer.error_code}, {len(left)} left, not {len(stay)}")
             return time.monotonic()
 
         measured = await stage.run(
             Trial(
                 "controlled_shutdown",
                 trigger,
-                lambda after: Expected((), _to_survivors(after, held, victim)),
-                holds=lambda after: _left(after, held, victim),
+                lambda after: Expected((), _to_survivors(after, movable, victim)),
+                holds=lambda after: _left(after, movable, victim),
                 by_answer=True,
             )
         )
@@ -355,12 +363,18 @@ async def isr_notification(stage: Stage) -> Measurement:
     tps = [tp for tp in tps if len(stage.truth.states[tp].isr) > 1]
     if not tps:
         raise NotApplicable("no ISR can shrink")
-    await _write_isrs(stage, {tp: stage.truth.states[tp].isr[:-1] for tp in tps})
+    await _write_isrs(stage, {tp: _shrunk(stage.truth.states[tp]) for tp in tps})
     first = await _notify(stage, tps)
     # And back again: the cluster is as before, and there are two figures.
     await _write_isrs(stage, {tp: stage.home.states[tp].isr for tp in tps})
     second = await _notify(stage, tps)
     return min(first, second, key=lambda m: m.seconds)
+
+
+def _shrunk(state: Leadership) -> Replicas:
+    """Without its last follower."""
+    last = [b for b in state.isr if b != state.leader][-1]
+    return tuple(b for b in state.isr if b != last)
 
 
 async def _write_isrs(stage: Stage, isrs: Mapping[TopicPartition, Replicas]) -> None:
@@ -410,7 +424,7 @@ def _alter(a_request: int) -> Callable[[Stage], Awaitable[Measurement]]:
             tps += usable[: 20 * a_request]
         if not tps:
             raise NotApplicable("no ISR can shrink")
-        smaller = {tp: stage.truth.states[tp].isr[:-1] for tp in tps}
+        smaller = {tp: _shrunk(stage.truth.states[tp]) for tp in tps}
         back = {tp: stage.truth.states[tp].isr for tp in tps}
         leaders = Leaders(stage)
         calls = 0

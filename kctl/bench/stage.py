@@ -230,13 +230,13 @@ class Stage:
             after = await read_truth(self.session)
             complaints = await asyncio.to_thread(self._complaints, trial, after)
             watcher.reading_s += cpu_s(os.getpid()) - before
+            self.truth = after
             if not complaints:
                 break
         else:
             raise Incomplete(
                 f"{trial.scenario} of {self.system.name} is not complete: {'; '.join(complaints)}"
             )
-        self.truth = after
         result = self._result(trial, watcher, started, zxid, answered=answered, stamps=stamps)
         self.measured.append(result)
         self.on_measured(result)

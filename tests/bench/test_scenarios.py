@@ -144,6 +144,19 @@ async def test_partitions_that_lose_their_last_replica_in_sync_do_not_spoil_the_
 
 @pytest.mark.zookeeper
 @pytest.mark.asyncio
+async def test_every_scenario_is_complete_where_isrs_have_gaps() -> None:
+    """Also a controlled shutdown: what only the leaving broker has in sync stays with it."""
+    async with opened(attrs.evolve(UNEVEN, name="gaps", isr_gaps=0.6)) as stage:
+        alone = [s for s in stage.truth.states.values() if s.isr == (stage.victim,)]
+        assert alone
+        turns = Turns(stage, chosen([]))
+        await turns.measure(Kctl(), passes=1)
+        assert turns.failures == []
+        assert turns.left_out == {}
+
+
+@pytest.mark.zookeeper
+@pytest.mark.asyncio
 async def test_traces_are_played_to_the_end() -> None:
     async with opened(UNEVEN) as stage:
         await stage.enter(Kctl())

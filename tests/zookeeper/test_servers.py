@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,16 @@ def test_a_port_that_is_taken_is_left_to_its_owner(monkeypatch: pytest.MonkeyPat
         with EmbeddedZooKeeper() as other:
             assert other.port != owner.port
             assert owner.mode() == other.mode() == "standalone"
+
+
+def test_a_probe_that_reached_itself_leaves_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel may choose the very port that is probed, which then connects to itself."""
+    (port,) = free_ports(1)
+    connect = partial(socket.create_connection, source_address=(embedded.HOST, port))
+    monkeypatch.setattr(socket, "create_connection", connect)
+    assert four_letter_word(port, "ruok", timeout_s=1.0) == ""
+    with socket.socket() as server:
+        server.bind((embedded.HOST, port))
 
 
 def gone(pid: int) -> bool:

@@ -95,6 +95,8 @@ class Sample:
     received: int
     zxid: int
     frames: int
+    machine: tuple[float, float]
+    """Busy and total time of all cores, but for reading results."""
     busy: bool = False
     """The controller or ZooKeeper works, or waits for a core to do so."""
 
@@ -112,10 +114,10 @@ class Watcher:
     samples: list[Sample] = attrs.field(factory=list)
     reading_s: float = 0.0
     """CPU time of this process that went into reading results, in the middle of a trial."""
-    _machine: tuple[float, float] = attrs.field(factory=machine_s)
 
     def _take(self) -> Sample:
         now = counters(self.port)
+        busy, total = machine_s()
         return Sample(
             time.monotonic(),
             cpu_s(self.controller),
@@ -124,6 +126,7 @@ class Watcher:
             now.received,
             now.zxid,
             self.frames(),
+            (busy - self.reading_s, total),
             is_runnable(self.controller) or is_runnable(self.zookeeper),
         )
 
@@ -157,12 +160,12 @@ class Watcher:
         """How many of the packets were questions of this watcher."""
         return sum(1 for s in self.samples if s.at <= until.at) - 1
 
-    def noise(self) -> float:
-        """Share of the machine that others took since this began."""
-        busy, total = (now - then for now, then in zip(machine_s(), self._machine, strict=True))
-        first, last = self.samples[0], self.samples[-1]
+    def noise(self, until: Sample) -> float:
+        """Share of the machine that others took up to then."""
+        first = self.samples[0]
+        busy, total = (now - then for now, then in zip(until.machine, first.machine, strict=True))
         ours = sum(
-            getattr(last, name) - getattr(first, name)
+            getattr(until, name) - getattr(first, name)
             for name in ("controller_s", "zookeeper_s", "own_s")
         )
         return max(0.0, min(1.0, (busy - ours) / total)) if total else 0.0

@@ -21,6 +21,7 @@ from kctl.bench.measuring import (
     counters,
     cpu_s,
     forget_peak,
+    machine_s,
     peak_bytes,
 )
 from kctl.bench.shapes import Shape, brokers
@@ -137,11 +138,13 @@ class Stage:
         await asyncio.to_thread(self.audience.begin)
         self.system = system
         before = counters(self.server.port)
-        zookeeper, own = cpu_s(self.server.pid), cpu_s(os.getpid())
+        zookeeper, own, machine = cpu_s(self.server.pid), cpu_s(os.getpid()), machine_s()
         await system.start(self.server.connect_string)
         watcher = self._watcher()
         # CPU time counts from the start of the process: there is nothing else to count it from.
-        first = Sample(time.monotonic(), 0.0, zookeeper, own, before.received, before.zxid, 0)
+        first = Sample(
+            time.monotonic(), 0.0, zookeeper, own, before.received, before.zxid, 0, machine
+        )
         watcher.samples.append(first)
         async with asyncio.timeout(TRIAL_BOUND_S):
             while (elected := await self.session.exists(paths.CONTROLLER)) is None:
@@ -293,7 +296,7 @@ class Stage:
             max((r.longest_step_s for r in records), default=0.0),
             lags[int(0.99 * len(lags))] if lags else 0.0,
             lags[-1] if lags else 0.0,
-            watcher.noise(),
+            watcher.noise(final),
             rate=None if trial.count is None else trial.count() / (end - started),
             records=tuple(r for r in records if r.event),
             started_at=started + offset,

@@ -18,8 +18,11 @@ WRITE = 5_000
 """Rows in one write: ZooKeeper is at work on its first multis while the last ones are made, and
 rarely waited for. Deciding on them, and taking in what came of it, is done in chunks."""
 
-REQUEST = 2_000
-"""Rows in one request."""
+REQUEST = 5_000
+"""Rows in one request: each costs some tenths of a millisecond beside its rows."""
+
+ANNOUNCED = 2_500
+"""Rows between two awaits where each is only put into requests: a few milliseconds of work."""
 
 SMALL = 250
 """Rows between two awaits where each costs more than elsewhere: it is decided on, or changes."""

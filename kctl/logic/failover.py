@@ -13,7 +13,7 @@ from kctl.logic.chunks import ROUND, chunks, paced
 from kctl.logic.features import set_up_features
 from kctl.logic.partitions import trigger_online
 from kctl.logic.preferred_leaders import on_zk_election, schedule_balance
-from kctl.logic.recipients import flush, tell_leaderships, tell_live_brokers
+from kctl.logic.recipients import announce, flush, tell_live_brokers
 from kctl.logic.replicas import take_offline
 from kctl.logic.topics import load_topics, mint_missing_topic_ids, repair_assignments
 from kctl.messages.effects import (
@@ -65,7 +65,7 @@ async def fail_over(cluster: ClusterState, outbox: Outbox) -> None:
     await flush(cluster, outbox)
     elected = await trigger_online(cluster, outbox, WHY)
     offline = await take_offline(cluster, unreachable(cluster), outbox, WHY, fenced=elected)
-    await _tell_all(cluster, {**elected, **offline}, outbox)
+    await announce(cluster, outbox, {**elected, **offline})
     outbox.tell(
         "ready",
         f"{len(cluster.brokers)} brokers, {len(cluster.topics)} topics, "
@@ -195,23 +195,6 @@ def unreachable(cluster: ClusterState) -> dict[TopicPartition, Replicas]:
             if row.replica_state(broker) is ReplicaState.DELETION_INELIGIBLE:
                 found[tp] = (*found.get(tp, ()), broker)
     return found
-
-
-async def _tell_all(
-    cluster: ClusterState, told: Mapping[TopicPartition, object], outbox: Outbox
-) -> None:
-    """Every replica its leadership, every broker all partitions, where they were not told yet."""
-    for round_ in chunks(cluster.rows, ROUND):
-        for pause, chunk in paced(round_):
-            if pause:
-                await Flush()
-            untold = []
-            for tp in chunk:
-                row = cluster.rows[tp]
-                if row.leadership is not None and tp not in told and cluster.is_led(tp):
-                    untold.append(tp)
-            tell_leaderships(cluster, outbox, untold)
-        await flush(cluster, outbox)
 
 
 def schedule_quarantine_check(cluster: ClusterState, outbox: Outbox) -> None:

@@ -8,9 +8,9 @@ not started, and the broker answers success all the same); LeaderAndIsr; UpdateM
 StopReplica.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from kctl.logic.chunks import CHUNK, REQUEST, chunks, mapping_chunks
+from kctl.logic.chunks import ANNOUNCED, CHUNK, REQUEST, ROUND, chunks, mapping_chunks, paced
 from kctl.messages.effects import Flush
 from kctl.messages.outbox import Gathered, Outbox
 from kctl.messages.requests import (
@@ -61,24 +61,52 @@ def tell_leadership(
     gathered.metadata[tp] = None
 
 
-def tell_leaderships(
-    cluster: ClusterState, outbox: Outbox, tps: Collection[TopicPartition]
+async def announce(
+    cluster: ClusterState, outbox: Outbox, told: Mapping[TopicPartition, object]
 ) -> None:
-    """`tell_leadership` to all replicas of each, of many partitions."""
-    gathered = outbox.gathered
-    if gathered.stop:
-        for tp in tps:
-            tell_leadership(cluster, outbox, tp, cluster.rows[tp].assignment.replicas)
-        return
-    rows, known, orders = cluster.rows, cluster.brokers, gathered.leader_and_isr
+    """All rows but those `told` already: LeaderAndIsr to their replicas, UpdateMetadata to all.
+
+    What a failover ends with. Nothing is gathered row by row: there is nothing to merge it with.
+    """
+    await flush(cluster, outbox)
+    live = live_brokers(cluster)
+    for round_ in chunks(cluster.rows, ROUND):
+        rows: dict[TopicPartition, Row] = {}
+        orders: dict[BrokerId, dict[TopicPartition, Row]] = {b: {} for b in cluster.brokers}
+        for pause, chunk in paced(round_, ANNOUNCED):
+            if pause:
+                await Flush()
+            _order(cluster, chunk, told, rows, orders)
+        topic_ids = _topic_ids(cluster, rows)
+        for broker, of_broker in orders.items():
+            for some in mapping_chunks(of_broker, REQUEST) if of_broker else ():
+                await Flush()
+                _seal_rows(cluster, outbox, broker, some, new={}, topic_ids=topic_ids)
+        for some in mapping_chunks(rows, REQUEST) if rows else ():
+            await Flush()
+            _seal_metadata(cluster, outbox, tuple(cluster.brokers), some, live)
+        await Flush()
+
+
+def _order(
+    cluster: ClusterState,
+    tps: Iterable[TopicPartition],
+    told: Mapping[TopicPartition, object],
+    rows: dict[TopicPartition, Row],
+    orders: Mapping[BrokerId, dict[TopicPartition, Row]],
+) -> None:
+    """Enter those that have a leadership to be told: into `rows`, and for their brokers."""
+    all_rows, in_deletion = cluster.rows, cluster.deletions
+    order_of = orders.get
     for tp in tps:
-        for broker in rows[tp].assignment.replicas:
-            of_broker = orders.get(broker)
+        row = all_rows[tp]
+        if row.leadership is None or tp in told or (in_deletion and not cluster.is_led(tp)):
+            continue
+        rows[tp] = row
+        for broker in row.assignment.replicas:
+            of_broker = order_of(broker)
             if of_broker is not None:
-                of_broker.setdefault(tp, False)
-            elif broker in known:
-                orders[broker] = {tp: False}
-    gathered.metadata.update(dict.fromkeys(tps))
+                of_broker[tp] = row
 
 
 def tell_metadata(outbox: Outbox, tps: Iterable[TopicPartition]) -> None:
@@ -205,18 +233,32 @@ def _seal_leader_and_isr(
     cluster: ClusterState, outbox: Outbox, broker: BrokerId, orders: Mapping[TopicPartition, bool]
 ) -> None:
     all_rows = cluster.rows
-    rows: dict[TopicPartition, Row] = {}
+    rows = {
+        tp: row
+        for tp in orders
+        if (row := all_rows.get(tp)) is not None and row.leadership is not None
+    }
     new: dict[TopicPartition, None] = {}
-    leaders: dict[BrokerId, None] = {}
-    for tp, is_new in orders.items():
-        row = all_rows.get(tp)
-        if row is not None and row.leadership is not None:
-            rows[tp] = row
-            leaders[row.leadership.leader] = None
-            if is_new:
-                new[tp] = None
-    if not rows:
-        return
+    if True in orders.values():
+        new = {tp: None for tp in rows if orders[tp]}
+    if rows:
+        ids = _topic_ids(cluster, rows)
+        _seal_rows(cluster, outbox, broker, rows, new=new, topic_ids=ids)
+
+
+def _seal_rows(
+    cluster: ClusterState,
+    outbox: Outbox,
+    broker: BrokerId,
+    rows: Mapping[TopicPartition, Row],
+    *,
+    new: Mapping[TopicPartition, None],
+    topic_ids: Mapping[str, TopicId | None],
+) -> None:
+    """These have a leadership; `topic_ids` may name more topics than they are of."""
+    leaders = dict.fromkeys(
+        [led.leader for row in rows.values() if (led := row.leadership) is not None]
+    )
     outbox.dispatches.append(
         LeaderAndIsrRequest(
             broker=broker,
@@ -224,8 +266,8 @@ def _seal_leader_and_isr(
             controller_epoch=cluster.epoch,
             rows=rows,
             new=new,
-            topic_ids=_topic_ids(cluster, rows),
-            live_leaders=tuple(cluster.brokers[b] for b in leaders if b in cluster.brokers),
+            topic_ids=topic_ids,
+            live_leaders=tuple([cluster.brokers[b] for b in leaders if b in cluster.brokers]),
         )
     )
 

@@ -2,6 +2,7 @@
 
 import binascii
 import struct
+from functools import lru_cache
 
 from kctl.model.names import TopicId
 
@@ -73,6 +74,7 @@ def check_uuid(value: bytes) -> bytes:
 _TO_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
+@lru_cache(maxsize=10_000)
 def topic_id_bytes(topic_id: TopicId | None) -> bytes:
     """16 bytes; zeros for a topic that has no id."""
     if topic_id is None:

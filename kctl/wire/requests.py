@@ -7,7 +7,7 @@ end.
 """
 
 import struct
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 
 import attrs
 
@@ -18,9 +18,9 @@ from kctl.messages.requests import (
 )
 from kctl.model.brokers import Broker, Endpoint
 from kctl.model.names import TopicPartition
-from kctl.model.rows import Assignment, Leadership, Replicas
+from kctl.model.rows import Assignment
 from kctl.wire.primitives import WireError
-from kctl.wire.states import Entries, Form, broker_ids, count, states, string
+from kctl.wire.states import NO_MARK, Form, broker_ids, count, states, string
 
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -91,38 +91,26 @@ def _leader_and_isr(
 def _leader_and_isr_form(request: LeaderAndIsrRequest, version: int) -> Form:
     flexible = version >= 4
 
-    def tail_of(*, is_new: bool, recovering: bool) -> Callable[[Assignment], bytes]:
-        def tail(assignment: Assignment) -> bytes:
-            parts = [broker_ids(assignment.replicas, flexible=flexible)]
-            if version >= 3:
-                parts.append(broker_ids(assignment.adding, flexible=flexible))
-                parts.append(broker_ids(assignment.removing, flexible=flexible))
-            if version >= 1:
-                parts.append(b"\1" if is_new else b"\0")
-            if version >= 6:
-                parts.append(b"\1" if recovering else b"\0")
-            if flexible:
-                parts.append(b"\0")
-            return b"".join(parts)
+    def tail(assignment: Assignment, is_new: object, recovering: bool) -> bytes:
+        parts = [broker_ids(assignment.replicas, flexible=flexible)]
+        if version >= 3:
+            parts.append(broker_ids(assignment.adding, flexible=flexible))
+            parts.append(broker_ids(assignment.removing, flexible=flexible))
+        if version >= 1:
+            parts.append(b"\1" if is_new else b"\0")
+        if version >= 6:
+            parts.append(b"\1" if recovering else b"\0")
+        if flexible:
+            parts.append(b"\0")
+        return b"".join(parts)
 
-        return tail
-
-    variants = {
-        (is_new, recovering): Entries(
-            tail_of(is_new=is_new, recovering=recovering), flexible=flexible
-        )
-        for is_new in (False, True)
-        for recovering in (False, True)
-    }
-    new = request.new
     return Form(
         flexible=flexible,
         grouped=version >= 2,
         topic_ids=request.topic_ids if version >= 5 else None,
         deleted={},
-        plain=variants[False, False],
-        special=lambda tp, led: variants[tp in new, led.recovering],
-        all_special=bool(new),
+        marks=dict.fromkeys(request.new, True),
+        tail=tail,
     )
 
 
@@ -168,31 +156,22 @@ def _update_metadata_body(request: UpdateMetadataRequest, version: int) -> Steps
 def _update_metadata_form(request: UpdateMetadataRequest, version: int) -> Form:
     flexible = version >= 6
 
-    def tail_of(offline: Replicas) -> Callable[[Assignment], bytes]:
-        end = broker_ids(offline, flexible=flexible) if version >= 4 else b""
+    def tail(assignment: Assignment, offline: object, _recovering: bool) -> bytes:
+        end = b""
+        if version >= 4:
+            assert offline is NO_MARK or isinstance(offline, tuple)
+            end = broker_ids(offline or (), flexible=flexible)
         if flexible:
             end += b"\0"
-        return lambda assignment: broker_ids(assignment.replicas, flexible=flexible) + end
-
-    plain = Entries(tail_of(()), flexible=flexible)
-    variants: dict[Replicas, Entries] = {(): plain}
-    all_offline = request.offline
-
-    def special(tp: TopicPartition, _led: Leadership) -> Entries:
-        offline = all_offline.get(tp, ())
-        found = variants.get(offline)
-        if found is None:
-            found = variants[offline] = Entries(tail_of(offline), flexible=flexible)
-        return found
+        return broker_ids(assignment.replicas, flexible=flexible) + end
 
     return Form(
         flexible=flexible,
         grouped=version >= 5,
         topic_ids=request.topic_ids if version >= 7 else None,
         deleted=request.deleted,
-        plain=plain,
-        special=special,
-        all_special=bool(all_offline),
+        marks=request.offline,
+        tail=tail,
     )
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 import attrs
 
 from kctl.model.names import TopicId, TopicPartition
-from kctl.model.rows import Assignment, Leadership, Replicas, Row
+from kctl.model.rows import Assignment, Replicas, Row
 from kctl.wire.primitives import (
     PackedInts,
     topic_id_bytes,
@@ -48,31 +48,38 @@ def string(text: str | None, *, flexible: bool) -> bytes:
 
 
 _Packer = Callable[[int, int, int, int, bytes, int, bytes], bytes]
-_Entry = tuple[_Packer, bytes, bytes]
-"""A packer for (partition, controller epoch, leader, leader epoch, isr, zk version, tail), and the
-encoded isr and tail that its sizes are made for."""
+_Entry = tuple[Replicas, object, bool, _Packer, bytes, bytes]
+"""An ISR, a mark, whether recovering; a packer for (partition, controller epoch, leader, leader epoch,
+isr, zk version, tail); the encoded isr and tail that its sizes are made for."""
+
+NO_MARK = None
 
 
 class Entries:
-    """What partitions share, by ISR: all of them have one assignment (by identity) and one tail."""
+    """What partitions share that have one assignment, one ISR, one mark and one recovery state."""
 
     _packers: dict[tuple[int, int], _Packer] = {}
 
-    def __init__(self, tail: Callable[[Assignment], bytes], *, flexible: bool) -> None:
-        self._tail = tail
-        self._flexible = flexible
-        self.by_assignment: dict[int, dict[Replicas, _Entry]] = {}
+    def __init__(self, form: "Form") -> None:
+        self._tail = form.tail
+        self._flexible = form.flexible
+        self._all: dict[tuple[int, Replicas, object, bool], _Entry] = {}
+        self.latest: dict[int, _Entry] = {}
+        """By assignment (its identity), the one that it came with last: mostly the next one too."""
 
-    def add(self, assignment: Assignment, isr: Replicas) -> _Entry:
-        tail = self._tail(assignment)
-        ids = broker_ids(isr, flexible=self._flexible)
-        sizes = len(ids), len(tail)
-        packer = self._packers.get(sizes)
-        if packer is None:
-            packer = struct.Struct(f">iiii{sizes[0]}si{sizes[1]}s").pack
-            self._packers[sizes] = packer
-        entry = packer, ids, tail
-        self.by_assignment.setdefault(id(assignment), {})[isr] = entry
+    def find(self, assignment: Assignment, isr: Replicas, mark: object, recovering: bool) -> _Entry:
+        key = id(assignment), isr, mark, recovering
+        entry = self._all.get(key)
+        if entry is None:
+            tail = self._tail(assignment, mark, recovering)
+            ids = broker_ids(isr, flexible=self._flexible)
+            sizes = len(ids), len(tail)
+            packer = self._packers.get(sizes)
+            if packer is None:
+                packer = struct.Struct(f">iiii{sizes[0]}si{sizes[1]}s").pack
+                self._packers[sizes] = packer
+            entry = self._all[key] = isr, mark, recovering, packer, ids, tail
+        self.latest[id(assignment)] = entry
         return entry
 
 
@@ -86,11 +93,10 @@ class Form:
     topic_ids: Mapping[str, TopicId | None] | None
     """To be told with the topics, or None."""
     deleted: Mapping[str, None]
-    plain: Entries
-    """For the rows that have nothing special about them."""
-    special: Callable[[TopicPartition, Leadership], Entries]
-    all_special: bool
-    """Ask `special` for each row, not only for those whose leader is recovering."""
+    marks: Mapping[TopicPartition, object]
+    """What is special about some of the rows."""
+    tail: Callable[[Assignment, object, bool], bytes]
+    """What follows the version of the state, by assignment, mark, and whether it is recovering."""
 
     def topic_head(self, topic: str, end: bytes) -> bytes:
         """What comes between two groups of states: the end of the last one, a name, an id."""
@@ -134,7 +140,7 @@ def _ordered_by_topic(
     return ordered
 
 
-def _states_in_order(
+def _states_in_order(  # noqa: PLR0915 the hottest loop of all: no calls
     rows: Mapping[TopicPartition, Row], form: Form
 ) -> Generator[None, None, list[bytes]]:
     parts = [b""]  # the count of all comes to stand here
@@ -143,8 +149,10 @@ def _states_in_order(
     end = b"\0" if flexible else b""
     # The count of states, from that of the parts that begin with it.
     counted = uvarint if flexible else _count_without_one
-    all_special, special = form.all_special, form.special
-    plain = form.plain.by_assignment
+    entries = Entries(form)
+    latest, find = entries.latest, entries.find
+    mark_of = form.marks.get if form.marks else None
+    mark: object = NO_MARK
     topics: dict[str, None] = {}
     topic: str | None = None
     name, count_at, being_deleted = b"", 0, False
@@ -167,14 +175,16 @@ def _states_in_order(
                     raise _Interleaved
                 topic = tp[0]
                 being_deleted = topic in deleted
+            assignment, isr, recovering = row.assignment, led.isr, led.recovering
+            if mark_of is not None:
+                mark = mark_of(tp, NO_MARK)
             try:
-                if all_special or led.recovering:
-                    entries = special(tp, led).by_assignment
-                    pack, ids, tail = entries[id(row.assignment)][led.isr]
-                else:
-                    pack, ids, tail = plain[id(row.assignment)][led.isr]
+                same_isr, same_mark, same, pack, ids, tail = latest[id(assignment)]
             except KeyError:
-                pack, ids, tail = special(tp, led).add(row.assignment, led.isr)
+                *_, pack, ids, tail = find(assignment, isr, mark, recovering)
+            else:
+                if same_isr is not isr or same_mark is not mark or same is not recovering:
+                    *_, pack, ids, tail = find(assignment, isr, mark, recovering)
             if not grouped:
                 add(name)
             if being_deleted:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kctl.logic.chunks import REQUEST, WRITE
 from kctl.logic.failover import ControllerIdTaken
 from kctl.messages import effects as ef
 from kctl.messages import events as ev
@@ -217,14 +218,23 @@ def test_the_feature_znode(
 
 
 def test_many_partitions_are_loaded_and_told_in_chunks(world: MakeWorld) -> None:
-    """Between two awaits there are at most a thousand rows; what is read or written at once is more,
-    but it is decided on and taken in with pauses."""
-    one = world(*(f"t-{p}: 1*,2 epoch=1" for p in range(2_500)), dead=(1,), elected=False)
+    """Between two awaits there are a few thousand rows at most; what is read or written at once may
+    be more, but it is decided on and taken in with pauses."""
+    one = world(*(f"t-{p}: 1*,2 epoch=1" for p in range(6_000)), dead=(1,), elected=False)
     recorded = one.run(ev.Startup())
     (read,) = [at for at, e in enumerate(recorded.effects) if isinstance(e, ef.ReadPartitions)]
     assert recorded.effects[read + 1 : read + 3] == [ef.Flush(), ef.Flush()]
     sizes = [len(e.rows) for e in recorded.effects if isinstance(e, ef.WritePartitions)]
-    assert sizes == [2_500]
-    told = [len(d.rows) for d in recorded.dispatches if isinstance(d, LeaderAndIsrRequest)]
-    assert max(told) <= 2_000
-    assert one["t-2499"] == "1,2* isr=2 epoch=2"
+    assert sizes == [WRITE, 6_000 - WRITE]
+    assert one["t-5999"] == "1,2* isr=2 epoch=2"
+
+
+def test_requests_of_a_failover_are_bounded(world: MakeWorld) -> None:
+    one = world(*(f"t-{p}: 1*,2" for p in range(6_000)), elected=False)
+    dispatches = one.run(ev.Startup()).dispatches
+    orders = [d for d in dispatches if isinstance(d, LeaderAndIsrRequest)]
+    assert [(d.broker, len(d.rows)) for d in orders] == [
+        (broker, size) for broker in (1, 2) for size in (REQUEST, 6_000 - REQUEST)
+    ]
+    told = [len(d.rows) for d in dispatches if isinstance(d, UpdateMetadataRequest) and d.rows]
+    assert told == [REQUEST, 6_000 - REQUEST]

@@ -101,9 +101,7 @@ async def controlled_shutdown(stage: Stage) -> Measurement:
     await stage.go_home()
     assert stage.system is not None
     victim = stage.victim
-    shared = [
-        tp for tp in stage.truth.partitions_on(victim) if len(stage.truth.replicas(tp)) > 1
-    ]
+    shared = [tp for tp in stage.truth.partitions_on(victim) if len(stage.truth.replicas(tp)) > 1]
     # What nobody else has in sync stays, and the answer names it.
     stay = {tp for tp in shared if stage.truth.states[tp].isr == (victim,)}
     movable = [tp for tp in shared if tp not in stay]

@@ -1,6 +1,6 @@
 """A broker asks to leave: its leaderships move, its replicas stop, and it is told what remains."""
 
-from kctl.logic.chunks import paced
+from kctl.logic.chunks import CHUNK, paced
 from kctl.logic.elections import Strategy
 from kctl.logic.partitions import elect_leaders
 from kctl.logic.quarantine import on_quarantine_check
@@ -12,6 +12,7 @@ from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState
 from kctl.model.codes import KafkaError
 from kctl.model.names import BrokerId, TopicPartition
+from kctl.model.rows import Replicas
 
 NO_EPOCH = -1
 """Sent by brokers older than 2.2, which know none."""
@@ -31,31 +32,33 @@ async def on_controlled_shutdown(
     why = f"broker {event.broker} shuts down"
     outbox.tell("controlled shutdown", why, key=str(event.broker))
     cluster.begin_shutdown(event.broker)
-    led = await _movable(cluster, event.broker, led=True)
+    led, followed = await _movable(cluster, event.broker)
     await elect_leaders(cluster, led, Strategy.CONTROLLED_SHUTDOWN, outbox, why)
-    followed = await _movable(cluster, event.broker, led=False)
-    await Flush()  # looking for them took its time
-    moved = dict.fromkeys(led)
-    leaving = {tp: (event.broker,) for tp in followed if tp not in moved}
-    await Flush()
-    await take_offline(cluster, leaving, outbox, why, fenced={})
-    remaining = tuple(await _movable(cluster, event.broker, led=True))
+    await take_offline(cluster, followed, outbox, why, fenced={})
+    remaining = tuple([tp for tp in led if cluster.rows[tp].leader == event.broker])
     outbox.answer(event.caller, ControlledShutdownDone(remaining))
     return None
 
 
-async def _movable(cluster: ClusterState, broker: BrokerId, *, led: bool) -> list[TopicPartition]:
-    """Partitions with another replica; the others neither move nor count."""
-    movable: list[TopicPartition] = []
-    for pause, chunk in paced(cluster.partitions_on(broker)):
+async def _movable(
+    cluster: ClusterState, broker: BrokerId
+) -> tuple[list[TopicPartition], dict[TopicPartition, Replicas]]:
+    """Partitions with another replica, led and followed; the others neither move nor count."""
+    led: list[TopicPartition] = []
+    followed: dict[TopicPartition, Replicas] = {}
+    rows, alone = cluster.rows, (broker,)
+    for pause, chunk in paced(cluster.partitions_on(broker), 2 * CHUNK):
         if pause:
             await Flush()
-        movable += [
-            tp
-            for tp in chunk
-            if (row := cluster.rows[tp]).leadership is not None
-            and (row.leadership.leader == broker) is led
-            and len(row.assignment.replicas) > 1
-            and cluster.is_led(tp)
-        ]
-    return movable
+        for tp in chunk:
+            row = rows[tp]
+            leadership = row.leadership
+            if leadership is None or len(row.assignment.replicas) == 1:
+                continue
+            if cluster.deletions and not cluster.is_led(tp):
+                continue
+            if leadership.leader == broker:
+                led.append(tp)
+            else:
+                followed[tp] = alone
+    return led, followed

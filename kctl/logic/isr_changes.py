@@ -23,7 +23,7 @@ from kctl.messages.events import (
 )
 from kctl.messages.outbox import NOTIFICATION_DROPPED, Outbox
 from kctl.model.cluster import ClusterState
-from kctl.model.codes import KafkaError, Malformed
+from kctl.model.codes import Code, KafkaError, Malformed
 from kctl.model.names import TopicId, TopicPartition
 from kctl.model.rows import Leadership, Replicas, Row
 
@@ -239,10 +239,10 @@ async def _drop_the_gone(
             await Flush()
         for tp in chunk:
             row = cluster.rows.get(tp)
-            if row is None or row.leadership is None or not cluster.is_led(tp):
+            if row is None or cluster.online_replicas(tp, row.isr) == row.isr:
                 continue
             dead = tuple([b for b in row.isr if b in row.replicas and not cluster.is_online(b, tp)])
-            if dead and cluster.is_online(row.leader, tp):
+            if dead and cluster.is_online(row.leader, tp) and cluster.is_led(tp):
                 gone[tp] = dead
     await take_offline(cluster, gone, outbox, "its leader took it back as it left", fenced=gone)
 
@@ -256,18 +256,21 @@ async def on_reassignment_isr_change(
 
 
 async def reread(cluster: ClusterState, tps: Sequence[TopicPartition], outbox: Outbox) -> None:
-    for chunk in chunks(tps):
-        for tp, seen in (await ReadPartitions(chunk)).items():
-            if tp not in cluster.rows:
-                continue
-            reason = refresh(cluster, tp, seen)
-            if reason is not None:
-                outbox.tell("state not read", reason, key=str(tp))
-        tell_metadata(outbox, chunk)
+    for batch in chunks(tps, WRITE):
+        found = await ReadPartitions(batch)
+        strangers: list[TopicPartition] = []
+        for pause, chunk in paced(batch):
+            if pause:
+                await Flush()
+            for tp in chunk:
+                if tp not in cluster.rows:
+                    continue
+                reason = refresh(cluster, tp, found.get(tp, Code.NO_NODE))
+                if reason is not None:
+                    outbox.tell("state not read", reason, key=str(tp))
+                row = cluster.rows[tp]
+                if within_replicas(row) != row.isr:
+                    strangers.append(tp)
+        tell_metadata(outbox, batch)
         await flush(cluster, outbox)
-        strangers = [
-            tp
-            for tp in chunk
-            if (row := cluster.rows.get(tp)) is not None and within_replicas(row) != row.isr
-        ]
         await renew_leaderships(cluster, strangers, outbox, "its ISR named a replica that left")

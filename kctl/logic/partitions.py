@@ -7,7 +7,7 @@ import attrs
 from kctl.logic import elections
 from kctl.logic.chunks import SMALL, WRITE, chunks, paced
 from kctl.logic.elections import Strategy, bumped
-from kctl.logic.recipients import flush, tell_leadership
+from kctl.logic.recipients import flush, tell_leadership, tell_leaderships
 from kctl.logic.replicas import take_offline
 from kctl.logic.writing import (
     ATTEMPTS_MAX,
@@ -197,7 +197,7 @@ async def _elect_chunk(
     for _ in range(ATTEMPTS_MAX):
         proposals: dict[TopicPartition, Leadership] = {}
         undecided: list[TopicPartition] = []
-        for pause, chunk in paced(pending, SMALL):
+        for pause, chunk in paced(pending):
             if pause:
                 await Flush()
             for tp in chunk:
@@ -216,12 +216,12 @@ async def _elect_chunk(
                 proposals[tp] = proposal
         written = await write_leaderships(cluster, proposals, PartitionState.ONLINE)
         outcome.failed.update(written.failed)
-        for pause, done in paced(written.done, SMALL):
+        for pause, done in paced(written.done.items()):
             if pause:
                 await Flush()
-            for tp in done:
-                before, outcome.elected[tp] = written.done[tp]
-                tell_leadership(cluster, outbox, tp, lisr_recipients(cluster, tp, before, strategy))
+            outcome.elected.update([(tp, row) for tp, (_, row) in done])
+            told = [(tp, lisr_recipients(cluster, tp, row, strategy)) for tp, (row, _) in done]
+            tell_leaderships(cluster, outbox, told)
         tell_changes(outbox, "leader elected", f"{why} ({strategy.value})", written.done)
         pending = written.stale
         if not pending:
@@ -259,8 +259,10 @@ async def renew_leaderships(
 
 def within_replicas(row: Row) -> Replicas:
     """The ISR without replicas that are none: an old leader, late to learn, may have added one."""
-    replicas = row.assignment.replicas
-    return tuple([b for b in row.isr if b in replicas]) or row.isr
+    replicas, isr = row.assignment.replicas, row.isr
+    if isr is replicas:
+        return isr
+    return tuple([b for b in isr if b in replicas]) or isr
 
 
 def decide(
@@ -271,51 +273,53 @@ def decide(
     if leadership is None:
         return None
     assignment = row.assignment
-    match strategy:
-        case Strategy.OFFLINE | Strategy.UNCLEAN:
-            return elections.elect_offline(
-                assignment,
-                leadership,
-                cluster.online_replicas(tp, assignment.replicas),
-                cluster.epoch,
-                unclean=unclean or strategy is Strategy.UNCLEAN,
-                marks_recovery=cluster.has_recovery_state,
-            )
-        case Strategy.REASSIGN:
-            target = assignment.target
-            online = cluster.online_replicas(tp, target)
-            return elections.elect_reassigned(target, leadership, online, cluster.epoch)
-        case Strategy.PREFERRED:
-            online = cluster.online_replicas(tp, assignment.replicas)
-            return elections.elect_preferred(assignment, leadership, online, cluster.epoch)
-        case Strategy.CONTROLLED_SHUTDOWN:
-            return elections.elect_for_controlled_shutdown(
-                assignment,
-                leadership,
-                _reachable(cluster, tp, assignment.replicas),
-                cluster.shutting_down,
-                cluster.epoch,
-            )
+    # Compared by identity, the most frequent first: a match would look up every member.
+    if strategy is Strategy.OFFLINE or strategy is Strategy.UNCLEAN:
+        return elections.elect_offline(
+            assignment,
+            leadership,
+            cluster.online_replicas(tp, assignment.replicas),
+            cluster.epoch,
+            unclean=unclean or strategy is Strategy.UNCLEAN,
+            marks_recovery=cluster.has_recovery_state,
+        )
+    if strategy is Strategy.PREFERRED:
+        online = cluster.online_replicas(tp, assignment.replicas)
+        return elections.elect_preferred(assignment, leadership, online, cluster.epoch)
+    if strategy is Strategy.CONTROLLED_SHUTDOWN:
+        return elections.elect_for_controlled_shutdown(
+            assignment,
+            leadership,
+            _reachable(cluster, tp, assignment.replicas),
+            cluster.shutting_down,
+            cluster.epoch,
+        )
+    assert strategy is Strategy.REASSIGN
+    target = assignment.target
+    online = cluster.online_replicas(tp, target)
+    return elections.elect_reassigned(target, leadership, online, cluster.epoch)
 
 
 def lisr_recipients(
     cluster: ClusterState, tp: TopicPartition, row: Row, strategy: Strategy
 ) -> Replicas:
     """Who is told of an election; brokers that are gone are left out when it is sent."""
-    match strategy:
-        case Strategy.REASSIGN:
-            return row.assignment.target
-        case Strategy.PREFERRED:
-            return row.assignment.replicas
-        case Strategy.CONTROLLED_SHUTDOWN:
-            return _reachable(cluster, tp, row.assignment.replicas)
-        case Strategy.OFFLINE | Strategy.UNCLEAN:
-            return cluster.online_replicas(tp, row.assignment.replicas)
+    if strategy is Strategy.OFFLINE or strategy is Strategy.UNCLEAN:
+        return cluster.online_replicas(tp, row.assignment.replicas)
+    if strategy is Strategy.PREFERRED:
+        return row.assignment.replicas
+    if strategy is Strategy.CONTROLLED_SHUTDOWN:
+        return _reachable(cluster, tp, row.assignment.replicas)
+    assert strategy is Strategy.REASSIGN
+    return row.assignment.target
 
 
 def _reachable(cluster: ClusterState, tp: TopicPartition, replicas: Replicas) -> Replicas:
     brokers, dirs = cluster.brokers, cluster.offline_dirs
-    return tuple([b for b in replicas if b in brokers and not (dirs and tp in dirs.get(b, ()))])
+    for broker in replicas:
+        if dirs or broker not in brokers:
+            return tuple([b for b in replicas if b in brokers and tp not in dirs.get(b, ())])
+    return replicas
 
 
 async def _unclean_topics(

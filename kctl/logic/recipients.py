@@ -10,7 +10,7 @@ StopReplica.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from kctl.logic.chunks import ANNOUNCED, CHUNK, REQUEST, ROUND, chunks, mapping_chunks, paced
+from kctl.logic.chunks import ANNOUNCED, REQUEST, ROUND, chunks, mapping_chunks, paced
 from kctl.messages.effects import Flush
 from kctl.messages.outbox import Gathered, Outbox
 from kctl.messages.requests import (
@@ -61,6 +61,27 @@ def tell_leadership(
     gathered.metadata[tp] = None
 
 
+def tell_leaderships(
+    cluster: ClusterState,
+    outbox: Outbox,
+    recipients: Iterable[tuple[TopicPartition, Iterable[BrokerId]]],
+) -> None:
+    """`tell_leadership` of many partitions, none of them new."""
+    gathered, known = outbox.gathered, cluster.brokers
+    for tp, brokers in recipients:
+        for broker in brokers:
+            if broker in gathered.stop:
+                tell_leadership(cluster, outbox, tp, (broker,))
+                gathered = outbox.gathered  # another one if that closed the batch
+                continue
+            orders = gathered.leader_and_isr.get(broker)
+            if orders is not None:
+                orders.setdefault(tp, False)
+            elif broker in known:
+                gathered.leader_and_isr[broker] = {tp: False}
+        gathered.metadata[tp] = None
+
+
 async def announce(
     cluster: ClusterState, outbox: Outbox, told: Mapping[TopicPartition, object]
 ) -> None:
@@ -77,15 +98,7 @@ async def announce(
             if pause:
                 await Flush()
             _order(cluster, chunk, told, rows, orders)
-        topic_ids = _topic_ids(cluster, rows)
-        for broker, of_broker in orders.items():
-            for some in mapping_chunks(of_broker, REQUEST) if of_broker else ():
-                await Flush()
-                _seal_rows(cluster, outbox, broker, some, new={}, topic_ids=topic_ids)
-        for some in mapping_chunks(rows, REQUEST) if rows else ():
-            await Flush()
-            _seal_metadata(cluster, outbox, tuple(cluster.brokers), some, live)
-        await Flush()
+        await _send(_announcements(cluster, outbox, rows, orders, live))
 
 
 def _order(
@@ -107,6 +120,23 @@ def _order(
             of_broker = order_of(broker)
             if of_broker is not None:
                 of_broker[tp] = row
+
+
+def _announcements(
+    cluster: ClusterState,
+    outbox: Outbox,
+    rows: Mapping[TopicPartition, Row],
+    orders: Mapping[BrokerId, Mapping[TopicPartition, Row]],
+    live: tuple[Broker, ...],
+) -> Iterator[int]:
+    topic_ids = _topic_ids(cluster, rows)
+    for broker, of_broker in orders.items():
+        for some in mapping_chunks(of_broker, REQUEST):
+            _seal_rows(cluster, outbox, broker, some, new={}, topic_ids=topic_ids)
+            yield len(some)
+    for some in mapping_chunks(rows, REQUEST):
+        _seal_metadata(cluster, outbox, tuple(cluster.brokers), some, live)
+        yield len(some)
 
 
 def tell_metadata(outbox: Outbox, tps: Iterable[TopicPartition]) -> None:
@@ -159,14 +189,16 @@ def stop_replica(
 
 
 async def flush(cluster: ClusterState, outbox: Outbox) -> None:
-    """Send what was gathered so far. Also the pause between two chunks of a long handler.
+    """Send what was gathered so far. Also the pause between two chunks of a long handler."""
+    await _send(_requests(cluster, outbox))
 
-    Much of it is sent in pieces, so that making the requests keeps nobody waiting either.
-    """
+
+async def _send(requests: Iterator[int]) -> None:
+    """In pieces, so that making many requests keeps nobody waiting either."""
     rows = 0
-    for told in _requests(cluster, outbox):
+    for told in requests:
         rows += told
-        if rows >= CHUNK:
+        if rows >= ANNOUNCED:
             await Flush()
             rows = 0
     await Flush()

@@ -4,11 +4,12 @@ Replicas are named as a mapping from partition to brokers, so that several repli
 partition cost one write.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 from kctl.logic.chunks import REQUEST, ROUND, SMALL, WRITE, chunks, mapping_chunks, paced
 from kctl.logic.elections import bumped, removed_from_isr
-from kctl.logic.recipients import flush, stop_replica, tell_leadership
+from kctl.logic.recipients import flush, stop_replica, tell_leadership, tell_leaderships
 from kctl.logic.writing import (
     ATTEMPTS_MAX,
     retry_later,
@@ -48,15 +49,36 @@ async def take_online(
         for pause, chunk in paced(round_):
             if pause:
                 await Flush()
+            ready: dict[TopicPartition, Replicas] = {}
             for tp in chunk:
-                row = cluster.rows[tp]
-                ready = tuple([b for b in replicas[tp] if row.replica_state(b) in CAN_GO_ONLINE])
-                if not ready:
+                row, brokers = cluster.rows[tp], replicas[tp]
+                able, states = _with_online(row.assignment.replicas, row.replica_states, brokers)
+                if not able:
                     continue
-                _put_states(cluster, tp, row, ready, ReplicaState.ONLINE)
+                if states is not row.replica_states:
+                    row = Row(row.assignment, row.leadership, row.state, states)
+                    cluster.put(tp, row)
                 if row.leadership is not None and cluster.is_led(tp):
-                    tell_leadership(cluster, outbox, tp, ready)
+                    ready[tp] = able
+            tell_leaderships(cluster, outbox, ready.items())
         await flush(cluster, outbox)
+
+
+@lru_cache(maxsize=4_096)
+def _with_online(
+    replicas: Replicas, states: tuple[ReplicaState, ...], brokers: Replicas
+) -> tuple[Replicas, tuple[ReplicaState, ...]]:
+    """Those of the brokers that can go online, and the states with them there; many rows share it."""
+    able = tuple(
+        replica
+        for replica, state in zip(replicas, states, strict=True)
+        if replica in brokers and state in CAN_GO_ONLINE
+    )
+    online = tuple(
+        ReplicaState.ONLINE if replica in able else state
+        for replica, state in zip(replicas, states, strict=True)
+    )
+    return able, states if online == states else online
 
 
 async def take_offline(
@@ -92,30 +114,28 @@ async def _take_chunk_offline(
     pending: dict[TopicPartition, None] = dict.fromkeys(replicas)
     for _ in range(ATTEMPTS_MAX):
         proposals: dict[TopicPartition, Leadership] = {}
-        for pause, chunk in paced(pending, SMALL):
+        for pause, chunk in paced(pending):
             if pause:
                 await Flush()
             for tp in chunk:
-                proposal = _without(cluster, tp, replicas[tp], fenced=tp in fenced)
+                row, gone = cluster.rows[tp], replicas[tp]
+                proposal = _without(cluster, row, gone, fenced=tp in fenced)
                 if proposal is not None:
                     proposals[tp] = proposal
                     continue
-                row = cluster.rows[tp]
-                states = states_offline(cluster, row, replicas[tp])
+                states = states_offline(row, gone)
                 if states is not row.replica_states:
-                    cluster.put(tp, Row(row.assignment, row.leadership, row.state, states))
-                _stop(cluster, outbox, tp, cluster.rows[tp], replicas[tp])
+                    row = Row(row.assignment, row.leadership, row.state, states)
+                    cluster.put(tp, row)
+                _stop(cluster, outbox, tp, row, gone)
         written = await write_leaderships(cluster, proposals, offline=replicas)
-        for pause, chunk in paced(written.done, SMALL):
+        for pause, done in paced(written.done.items()):
             if pause:
                 await Flush()
-            for tp in chunk:
-                row, gone = written.done[tp][1], replicas[tp]
-                told[tp] = None
-                _stop(cluster, outbox, tp, row, gone)
-                tell_leadership(
-                    cluster, outbox, tp, [b for b in row.assignment.replicas if b not in gone]
-                )
+            for tp, (_, row) in done:
+                _stop(cluster, outbox, tp, row, replicas[tp])
+            tell_leaderships(cluster, outbox, _to_those_left(done, replicas))
+        told.update(dict.fromkeys(written.done))
         tell_changes(outbox, "replicas offline", why, written.done)
         for tp, reason in written.failed.items():
             outbox.tell("replica not taken offline", reason, key=str(tp))
@@ -128,11 +148,18 @@ async def _take_chunk_offline(
     return told
 
 
-def _without(
-    cluster: ClusterState, tp: TopicPartition, gone: Replicas, *, fenced: bool
-) -> Leadership | None:
+def _to_those_left(
+    done: Iterable[tuple[TopicPartition, tuple[Row, Row]]],
+    replicas: Mapping[TopicPartition, Replicas],
+) -> Iterator[tuple[TopicPartition, Iterable[BrokerId]]]:
+    for tp, (_, row) in done:
+        gone = replicas[tp]
+        yield tp, [b for b in row.assignment.replicas if b not in gone]
+
+
+def _without(cluster: ClusterState, row: Row, gone: Replicas, *, fenced: bool) -> Leadership | None:
     """The leadership without these replicas, or only at a new epoch; None if it can stay."""
-    leadership = cluster.rows[tp].leadership
+    leadership = row.leadership
     if leadership is None:
         return None
     proposal = removed_from_isr(leadership, gone, cluster.epoch)
@@ -145,8 +172,9 @@ def _stop(
     cluster: ClusterState, outbox: Outbox, tp: TopicPartition, row: Row, gone: Replicas
 ) -> None:
     """Those that are reachable; one that is deleted already needs no word."""
+    brokers = cluster.brokers
     for broker in gone:
-        if broker in cluster.brokers and row.replica_state(broker) is ReplicaState.OFFLINE:
+        if broker in brokers and row.replica_state(broker) is ReplicaState.OFFLINE:
             stop_replica(cluster, outbox, tp, broker, delete=False)
 
 

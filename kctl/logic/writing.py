@@ -6,6 +6,7 @@ has landed if it is what we wrote. The cache changes here, from replies, and now
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import attrs
 
@@ -66,30 +67,36 @@ async def write_leaderships(
     if not proposals:
         return result
     allowed: dict[TopicPartition, Leadership] = {}
-    for pause, chunk in paced(proposals, 2 * CHUNK):
+    rows, epoch = cluster.rows, cluster.epoch
+    for pause, chunk in paced(proposals.items(), 2 * CHUNK):
         if pause:
             await Flush()
-        for tp in chunk:
-            row, proposal = cluster.rows[tp], proposals[tp]
+        for tp, proposal in chunk:
+            row = rows[tp]
             current = row.leadership
-            ours = current is None or current.controller_epoch <= cluster.epoch
-            if current is None or ours or _asked_by_its_leader(current, proposal):
-                allowed[tp] = _within(row, proposal)
-            else:
+            if (
+                current is not None
+                and current.controller_epoch > epoch
+                and not _asked_by_its_leader(current, proposal)
+            ):
                 result.failed[tp] = f"{WRITTEN_BY_A_NEWER_ONE} {current.controller_epoch}"
+            elif proposal.isr is row.assignment.replicas:
+                allowed[tp] = proposal
+            else:
+                allowed[tp] = _within(row, proposal)
     if not allowed:
         return result
     if len(allowed) > SMALL:
         await Flush()  # deciding on so many took its time
     codes = await WritePartitions(allowed)
     doubtful: dict[TopicPartition, Code] = {}
-    for pause, chunk in paced(allowed, SMALL):
+    for pause, written in paced(allowed.items()):
         if pause:
             await Flush()
-        for tp in chunk:
+        for tp, proposal in written:
             code = codes.get(tp, Code.UNKNOWN)
             if code is Code.OK:
-                _settle(cluster, result, tp, allowed[tp].written())
+                _settle(cluster, result, tp, proposal)
             elif code is Code.BAD_VERSION or code is Code.UNKNOWN:
                 doubtful[tp] = code
             else:
@@ -143,7 +150,7 @@ async def _read_back(
             and seen.zk_version == proposal.zk_version + 1
             and seen.same_content(proposal)
         ):
-            _settle(cluster, result, tp, seen)
+            _settle(cluster, result, tp, proposal)
             continue
         reason = refresh(cluster, tp, seen)
         if reason is None:
@@ -168,32 +175,48 @@ def refresh(
         # One that was New has a history after all.
         online = seen.leader in seen.isr and cluster.is_online(seen.leader, tp)
         found = PartitionState.ONLINE if online else PartitionState.OFFLINE
-        cluster.put(tp, row.led(seen, found if row.state is PartitionState.NEW else None))
+        shared = seen.with_shared(cluster.share_replicas(seen.isr))
+        entered = found if row.state is PartitionState.NEW else None
+        cluster.replace(tp, row, row.led(shared, entered))
     return None
 
 
 def _settle(
-    cluster: ClusterState, result: Written, tp: TopicPartition, leadership: Leadership
+    cluster: ClusterState, result: Written, tp: TopicPartition, proposal: Leadership
 ) -> None:
+    """It was written: ZooKeeper has counted the version up by one."""
     before = cluster.rows[tp]
     states = before.replica_states
     if result.offline is not None:
-        states = states_offline(cluster, before, result.offline[tp])
+        states = states_offline(before, result.offline[tp])
+    leadership = Leadership(
+        proposal.leader,
+        cluster.share_replicas(proposal.isr),
+        proposal.leader_epoch,
+        proposal.controller_epoch,
+        proposal.zk_version + 1,
+        proposal.recovering,
+    )
     entered = before.state if result.state is None else result.state
-    shared = leadership.with_shared(cluster.share_replicas(leadership.isr))
-    after = Row(before.assignment, shared, entered, states)
-    cluster.put(tp, after)
+    after = Row(before.assignment, leadership, entered, states)
+    cluster.replace(tp, before, after)
     result.done[tp] = (before, after)
 
 
-def states_offline(cluster: ClusterState, row: Row, brokers: Replicas) -> tuple[ReplicaState, ...]:
+def states_offline(row: Row, brokers: Replicas) -> tuple[ReplicaState, ...]:
     """With these replicas in Offline; one that waits to leave the assignment, deleted, stays so."""
     states = row.replica_states
     for broker in brokers:
-        at = row.assignment.replicas.index(broker)
-        if states[at] in CAN_BE_OFFLINE:
-            states = (*states[:at], ReplicaState.OFFLINE, *states[at + 1 :])
-    return cluster.share_states(states)
+        states = _with_offline(states, row.assignment.replicas.index(broker))
+    return states
+
+
+@lru_cache(maxsize=1_024)
+def _with_offline(states: tuple[ReplicaState, ...], at: int) -> tuple[ReplicaState, ...]:
+    """Few occur, and many rows have each: they share it."""
+    if states[at] not in CAN_BE_OFFLINE:
+        return states
+    return (*states[:at], ReplicaState.OFFLINE, *states[at + 1 :])
 
 
 def retry_later(outbox: Outbox) -> None:

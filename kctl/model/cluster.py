@@ -183,7 +183,10 @@ class ClusterState:
         live = self.live
         if self.offline_dirs:
             return tuple([b for b in replicas if self.is_online(b, tp)])
-        return tuple([b for b in replicas if b in live])
+        for broker in replicas:
+            if broker not in live:
+                return tuple([b for b in replicas if b in live])
+        return replicas
 
     # -- topics -----------------------------------------------------------------------------
 
@@ -240,7 +243,11 @@ class ClusterState:
             self.rows[tp] = row
             self._index_state(tp, row)
             self._index_leader(tp, row)
-            return
+        else:
+            self.replace(tp, old, row)
+
+    def replace(self, tp: TopicPartition, old: Row, row: Row) -> None:
+        """`put` for whoever has just looked the row up."""
         same_assignment = old.assignment is row.assignment
         if old.state is not row.state and old.state not in PARTITION_CAME_FROM[row.state]:
             raise IllegalTransition(f"{tp}: partition from {old.state.name} to {row.state.name}")

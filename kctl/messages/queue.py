@@ -1,14 +1,16 @@
 """The queue: events in order, one at a time, without I/O.
 
-Events that a re-read covers anyway are merged while they wait. Adjacent AlterPartition requests,
-and adjacent StopReplica answers, are taken together so that one write serves many callers. Losing
-the session and stopping go to the front and drop the rest; their callers are answered.
+Events that a re-read covers anyway are merged while they wait; answers of brokers that say nothing
+are not queued at all. Adjacent AlterPartition requests, and adjacent StopReplica answers, are taken
+together so that one write serves many callers. Losing the session and stopping go to the front and
+drop the rest; their callers are answered.
 """
 
 from collections import deque
 
 from kctl.messages import events as ev
 from kctl.messages.answers import Answer, preempted
+from kctl.model.codes import KafkaError
 
 MERGED: tuple[type[ev.Event], ...] = (
     ev.BrokerChange,
@@ -29,6 +31,16 @@ GROUP_MAX = 500
 """Bounds how long a group keeps other events waiting."""
 
 
+def says_nothing(event: ev.Event) -> bool:
+    """An answer without any error. Every change brings one from each broker: they would only keep
+    others waiting, and part those that can be taken together."""
+    if isinstance(event, ev.UpdateMetadataResponseReceived):
+        return event.error == KafkaError.NONE
+    if isinstance(event, ev.LeaderAndIsrResponseReceived):
+        return event.error == KafkaError.NONE and not event.partition_errors
+    return False
+
+
 class EventQueue:
     def __init__(self) -> None:
         self._events: deque[ev.Event] = deque()
@@ -38,6 +50,8 @@ class EventQueue:
         return len(self._events)
 
     def put(self, event: ev.Event) -> None:
+        if says_nothing(event):
+            return
         if isinstance(event, MERGED):
             if event in self._waiting:
                 return

@@ -78,6 +78,19 @@ def test_adjacent_alter_partitions_are_committed_together() -> None:
     assert drained(queue) == [(alter(1), alter(2)), (ev.BrokerChange(),), (alter(3),)]
 
 
+def test_answers_without_an_error_part_nobody() -> None:
+    well = ev.UpdateMetadataResponseReceived(1, 7), ev.LeaderAndIsrResponseReceived(1, 7, 0, {})
+    queue = queue_of(alter(1), *well, alter(2), *well)
+    assert drained(queue) == [(alter(1), alter(2))]
+
+
+def test_answers_with_something_to_say_are_queued() -> None:
+    refused = ev.UpdateMetadataResponseReceived(1, 7, KafkaError.STALE_BROKER_EPOCH)
+    all_refused = ev.LeaderAndIsrResponseReceived(1, 7, KafkaError.STALE_CONTROLLER_EPOCH, {})
+    back = ev.LeaderAndIsrResponseReceived(1, 7, 0, {T0: KafkaError.NONE})
+    assert drained(queue_of(refused, all_refused, back)) == [(refused,), (all_refused,), (back,)]
+
+
 def test_adjacent_stop_replica_answers_are_taken_together() -> None:
     answers = [ev.TopicDeletionStopReplicaResponseReceived(b, 1) for b in (1, 2)]
     assert drained(queue_of(*answers, alter(1))) == [tuple(answers), (alter(1),)]

@@ -239,9 +239,10 @@ async def _drop_the_gone(
             await Flush()
         for tp in chunk:
             row = cluster.rows.get(tp)
-            if row is None or cluster.online_replicas(tp, row.isr) == row.isr:
+            isr = () if row is None else row.isr
+            if row is None or cluster.online_replicas(tp, isr) == isr:
                 continue
-            dead = tuple([b for b in row.isr if b in row.replicas and not cluster.is_online(b, tp)])
+            dead = tuple([b for b in isr if b in row.replicas and not cluster.is_online(b, tp)])
             if dead and cluster.is_online(row.leader, tp) and cluster.is_led(tp):
                 gone[tp] = dead
     await take_offline(cluster, gone, outbox, "its leader took it back as it left", fenced=gone)

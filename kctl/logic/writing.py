@@ -172,12 +172,13 @@ def refresh(
         return f"{WRITTEN_BY_A_NEWER_ONE} {seen.controller_epoch}"
     row = cluster.rows[tp]
     if row.leadership != seen:
-        # One that was New has a history after all.
-        online = seen.leader in seen.isr and cluster.is_online(seen.leader, tp)
-        found = PartitionState.ONLINE if online else PartitionState.OFFLINE
+        state = row.state
+        if state is PartitionState.NEW:
+            # It has a history after all.
+            online = seen.leader in seen.isr and cluster.is_online(seen.leader, tp)
+            state = PartitionState.ONLINE if online else PartitionState.OFFLINE
         shared = seen.with_shared(cluster.share_replicas(seen.isr))
-        entered = found if row.state is PartitionState.NEW else None
-        cluster.replace(tp, row, row.led(shared, entered))
+        cluster.replace(tp, row, Row(row.assignment, shared, state, row.replica_states))
     return None
 
 

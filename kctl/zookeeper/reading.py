@@ -208,9 +208,11 @@ class Reading:
             chunk_paths = [path_of(key) for key in chunk]
             reads = await read_many(self._client, chunk_paths)
             for key, path, got in zip(chunk, chunk_paths, reads, strict=True):
-                found[key] = (
-                    decode(path, got[0], got[1]) if isinstance(got, tuple) else code_for(got)
-                )
+                if isinstance(got, tuple):
+                    data, stat = got
+                    found[key] = decode(path, data, stat)
+                else:
+                    found[key] = code_for(got)
 
         await in_parallel((read(chunk) for chunk in _chunks(keys)), self._in_flight_max)
         return found

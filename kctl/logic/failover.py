@@ -115,20 +115,28 @@ def _load_states(
     outbox: Outbox,
 ) -> None:
     """Nearly all are healthy, and a failover waits for this: those take the short way."""
-    live = cluster.live
-    healthy: dict[Assignment, bool] = {}
+    rows, live = cluster.rows, cluster.live
+    healthy: dict[int, tuple[ReplicaState, ...] | None] = {}
+    """By assignment (its identity), the states of its replicas if all of them are alive."""
     for tp in tps:
         seen = found.get(tp, Code.NO_NODE)
         if isinstance(seen, Leadership) and seen.leader in live:
-            assignment = cluster.rows[tp].assignment
+            assignment = rows[tp].assignment
             if seen.isr == assignment.replicas:
-                whole = healthy.get(assignment)
-                if whole is None:
-                    whole = healthy[assignment] = all(b in live for b in assignment.replicas)
-                if whole and not cluster.offline_dirs:
-                    cluster.load_healthy(tp, seen)
+                try:
+                    states = healthy[id(assignment)]
+                except KeyError:
+                    states = healthy[id(assignment)] = _all_online(cluster, assignment)
+                if states is not None:
+                    cluster.load_healthy(tp, assignment, seen, states)
                     continue
         load_state(cluster, tp, seen, outbox)
+
+
+def _all_online(cluster: ClusterState, assignment: Assignment) -> tuple[ReplicaState, ...] | None:
+    if cluster.offline_dirs or not all(b in cluster.live for b in assignment.replicas):
+        return None
+    return cluster.share_states((ReplicaState.ONLINE,) * len(assignment.replicas))
 
 
 def load_state(

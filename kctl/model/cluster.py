@@ -109,7 +109,7 @@ class ClusterState:
 
     _unindexed: dict[BrokerId, list[TopicPartition]] = attrs.field(factory=dict, repr=False)
     """Partitions that `add_unread` took in and `by_broker` does not know yet."""
-    _unread: dict[Assignment, Row] = attrs.field(factory=dict, repr=False)
+    _unread: dict[Assignment | Replicas, Row] = attrs.field(factory=dict, repr=False)
     """The row that all unread partitions of an assignment share."""
     _assignments: dict[Assignment, Assignment] = attrs.field(factory=dict, repr=False)
     _replicas: dict[Replicas, Replicas] = attrs.field(factory=dict, repr=False)
@@ -287,10 +287,12 @@ class ClusterState:
         index = self.topics[topic].partitions
         rows, unread, unindexed = self.rows, self._unread, self._unindexed
         for partition, found in partitions.items():
-            row = unread.get(found)
+            # The hash of an assignment is that of three tuples, and two of them are nearly always empty.
+            key = found if found.adding or found.removing else found.replicas
+            row = unread.get(key)
             if row is None:
                 states = self.share_states((ReplicaState.NEW,) * len(found.replicas))
-                row = unread[found] = Row(self.share(found), None, PartitionState.NEW, states)
+                row = unread[key] = Row(self.share(found), None, PartitionState.NEW, states)
             assignment = row.assignment
             tp = index[partition] = TopicPartition(topic, partition)
             rows[tp] = row
@@ -332,12 +334,16 @@ class ClusterState:
         self._index_state(tp, row)
         self._index_leader(tp, row)
 
-    def load_healthy(self, tp: TopicPartition, leadership: Leadership) -> None:
+    def load_healthy(
+        self,
+        tp: TopicPartition,
+        assignment: Assignment,
+        leadership: Leadership,
+        states: tuple[ReplicaState, ...],
+    ) -> None:
         """The same for a row whose replicas are all alive and in the ISR, as nearly all are."""
-        assignment = self.rows[tp].assignment
-        replicas = assignment.replicas
         assert not self.deletions, "these are looked for after the load"
-        states = self.share_states((ReplicaState.ONLINE,) * len(replicas))
+        replicas = assignment.replicas
         shared = leadership.with_shared(replicas)
         self.rows[tp] = Row(assignment, shared, PartitionState.ONLINE, states)
         if leadership.leader != replicas[0]:

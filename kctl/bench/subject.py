@@ -121,7 +121,8 @@ class Profiles:
 
     def _sample(self) -> None:
         while not self._enough.wait(SAMPLE_S):
-            frame: FrameType | None = sys._current_frames()[self._watched]
+            # The only way to see where another thread is.
+            frame: FrameType | None = sys._current_frames()[self._watched]  # noqa: SLF001
             self._samples += 1
             if frame is not None:
                 self._own[f"{_name(frame)} line {frame.f_lineno}"] += 1

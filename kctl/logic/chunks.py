@@ -14,7 +14,7 @@ CHUNK = 500
 ROUND = 10_000
 """Rows in one round of requests, where nothing is written between: enough for each broker."""
 
-WRITE = 5_000
+WRITE = 10_000
 """Rows in one write: ZooKeeper is at work on its first multis while the last ones are made, and
 rarely waited for. Deciding on them, and taking in what came of it, is done in chunks."""
 

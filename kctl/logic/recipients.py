@@ -9,8 +9,9 @@ StopReplica.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
-from kctl.logic.chunks import ANNOUNCED, REQUEST, ROUND, chunks, mapping_chunks, paced
+from kctl.logic.chunks import ANNOUNCED, CHUNK, REQUEST, ROUND, chunks, mapping_chunks, paced
 from kctl.messages.effects import Flush
 from kctl.messages.outbox import Gathered, Outbox
 from kctl.messages.requests import (
@@ -190,6 +191,8 @@ def stop_replica(
 
 async def flush(cluster: ClusterState, outbox: Outbox) -> None:
     """Send what was gathered so far. Also the pause between two chunks of a long handler."""
+    if len(outbox.gathered.metadata) > CHUNK:
+        await Flush()  # gathering so many took its time
     await _send(_requests(cluster, outbox))
 
 
@@ -378,19 +381,26 @@ def _offline_replicas(
 def _seal_stop_replica(
     cluster: ClusterState, outbox: Outbox, broker: BrokerId, stopped: Mapping[TopicPartition, bool]
 ) -> None:
+    all_rows, deletions = cluster.rows, cluster.deletions
     partitions = {}
     for tp, delete in stopped.items():
-        row = cluster.rows.get(tp)
-        if tp.topic in cluster.deletions:
+        row = all_rows.get(tp)
+        if deletions and tp.topic in deletions:
             leader_epoch = EPOCH_DURING_DELETE
-        elif row is None or row.leadership is None:
+        elif row is None or (leadership := row.leadership) is None:
             leader_epoch = EPOCH_UNKNOWN
         else:
-            leader_epoch = row.leadership.leader_epoch
-        partitions[tp] = StopReplicaPartition(leader_epoch, delete)
+            leader_epoch = leadership.leader_epoch
+        partitions[tp] = _stop_of(leader_epoch, delete)
     outbox.dispatches.append(
         StopReplicaRequest(broker, cluster.brokers[broker].epoch, cluster.epoch, partitions)
     )
+
+
+@lru_cache(maxsize=1_024)
+def _stop_of(leader_epoch: int, delete: bool) -> StopReplicaPartition:
+    """Few epochs occur, and many partitions have each."""
+    return StopReplicaPartition(leader_epoch, delete)
 
 
 def _topic_ids(

@@ -5,15 +5,21 @@ doubt it is thrown away and read again, never patched. Dicts stand in for sets t
 their order is the order of insertion and so the same in every process.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
 import attrs
 
 from kctl.model.brokers import Broker
 from kctl.model.names import BrokerId, TopicId, TopicPartition
-from kctl.model.rows import Assignment, Leadership, Replicas, Row
+from kctl.model.rows import (
+    Assignment,
+    Leadership,
+    Replicas,
+    Row,
+    check_replicas,
+    may_follow,
+)
 from kctl.model.settings import (
     ALTER_PARTITION_SINCE,
     OLDEST_RELEASE,
@@ -24,7 +30,6 @@ from kctl.model.settings import (
 )
 from kctl.model.states import (
     PARTITION_CAME_FROM,
-    REPLICA_CAME_FROM,
     IllegalTransition,
     PartitionState,
     ReplicaState,
@@ -251,8 +256,8 @@ class ClusterState:
         same_assignment = old.assignment is row.assignment
         if old.state is not row.state and old.state not in PARTITION_CAME_FROM[row.state]:
             raise IllegalTransition(f"{tp}: partition from {old.state.name} to {row.state.name}")
-        if not same_assignment or not _may_follow(old.replica_states, row.replica_states):
-            _check_replicas(tp, old, row)
+        if not same_assignment or not may_follow(old.replica_states, row.replica_states):
+            check_replicas(tp, old, row)
         if not same_assignment:
             self._reindex(tp, old, row)
         if self.deletions and tp.topic in self.deletions:
@@ -469,27 +474,6 @@ class ClusterState:
         self.poisoned.pop(tp, None)
         for dirs in self.offline_dirs.values():
             dirs.pop(tp, None)
-
-
-@lru_cache(maxsize=4_096)
-def _may_follow(before: tuple[ReplicaState, ...], after: tuple[ReplicaState, ...]) -> bool:
-    """Whether the same replicas may go from these states to those; a few pairs make up all."""
-    pairs = zip(before, after, strict=True)
-    return all(old is new or old in REPLICA_CAME_FROM[new] for old, new in pairs)
-
-
-def _check_replicas(tp: TopicPartition, old: Row, row: Row) -> None:
-    for broker, before, after in _replica_changes(old, row):
-        if after is not before and before not in REPLICA_CAME_FROM[after]:
-            raise IllegalTransition(f"{tp}: replica {broker} from {before.name} to {after.name}")
-
-
-def _replica_changes(old: Row, row: Row) -> Iterator[tuple[BrokerId, ReplicaState, ReplicaState]]:
-    for broker, after in zip(row.assignment.replicas, row.replica_states, strict=True):
-        yield broker, old.replica_state(broker), after
-    for broker, before in zip(old.assignment.replicas, old.replica_states, strict=True):
-        if broker not in row.assignment.replicas:
-            yield broker, before, ReplicaState.NON_EXISTENT
 
 
 @attrs.define

@@ -5,12 +5,18 @@ know them (`gc=False`): a million of them cost nothing to collect. Assignments a
 rows, most rows of a topic have one of a few.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
+from functools import lru_cache
 
 import msgspec
 
-from kctl.model.names import NO_LEADER, BrokerId
-from kctl.model.states import PartitionState, ReplicaState
+from kctl.model.names import NO_LEADER, BrokerId, TopicPartition
+from kctl.model.states import (
+    REPLICA_CAME_FROM,
+    IllegalTransition,
+    PartitionState,
+    ReplicaState,
+)
 
 Replicas = tuple[BrokerId, ...]
 
@@ -156,3 +162,25 @@ class Row(msgspec.Struct, frozen=True, gc=False):
             self.state,
             tuple(self.replica_state(b) for b in assignment.replicas),
         )
+
+
+@lru_cache(maxsize=4_096)
+def may_follow(before: tuple[ReplicaState, ...], after: tuple[ReplicaState, ...]) -> bool:
+    """Whether the same replicas may go from these states to those; a few pairs make up all."""
+    pairs = zip(before, after, strict=True)
+    return all(old is new or old in REPLICA_CAME_FROM[new] for old, new in pairs)
+
+
+def check_replicas(tp: TopicPartition, old: Row, row: Row) -> None:
+    """Refuse what the transition table does not allow, of replicas that stay, come or go."""
+    for broker, before, after in _replica_changes(old, row):
+        if after is not before and before not in REPLICA_CAME_FROM[after]:
+            raise IllegalTransition(f"{tp}: replica {broker} from {before.name} to {after.name}")
+
+
+def _replica_changes(old: Row, row: Row) -> Iterator[tuple[BrokerId, ReplicaState, ReplicaState]]:
+    for broker, after in zip(row.assignment.replicas, row.replica_states, strict=True):
+        yield broker, old.replica_state(broker), after
+    for broker, before in zip(old.assignment.replicas, old.replica_states, strict=True):
+        if broker not in row.assignment.replicas:
+            yield broker, before, ReplicaState.NON_EXISTENT

@@ -286,9 +286,9 @@ def test_a_dead_broker_gets_no_requests(world: MakeWorld) -> None:
 
 
 def test_many_partitions_go_in_few_writes(world: MakeWorld) -> None:
-    one = world(*(f"t-{p}: 1*,2,3" for p in range(6_000)))
+    one = world(*(f"t-{p}: 1*,2,3" for p in range(12_000)))
     recorded = one.kill(1)
     writes = [len(e.rows) for e in recorded.effects if isinstance(e, ef.WritePartitions)]
-    assert writes == [5_000, 1_000]
+    assert writes == [10_000, 2_000]
     assert not [e for e in recorded.effects if isinstance(e, ef.ReadPartitions)]
-    assert one["t-5999"] == "1,2*,3 isr=2,3 epoch=1"
+    assert one["t-11999"] == "1,2*,3 isr=2,3 epoch=1"

@@ -220,13 +220,14 @@ def test_the_feature_znode(
 def test_many_partitions_are_loaded_and_told_in_chunks(world: MakeWorld) -> None:
     """Between two awaits there are a few thousand rows at most; what is read or written at once may
     be more, but it is decided on and taken in with pauses."""
-    one = world(*(f"t-{p}: 1*,2 epoch=1" for p in range(6_000)), dead=(1,), elected=False)
+    one = world(*(f"t-{p}: 1*,2 epoch=1" for p in range(WRITE + 2_000)), dead=(1,), elected=False)
     recorded = one.run(ev.Startup())
-    (read,) = [at for at, e in enumerate(recorded.effects) if isinstance(e, ef.ReadPartitions)]
-    assert recorded.effects[read + 1 : read + 3] == [ef.Flush(), ef.Flush()]
+    reads = [at for at, e in enumerate(recorded.effects) if isinstance(e, ef.ReadPartitions)]
+    assert len(reads) == 2
+    assert recorded.effects[reads[0] + 1 : reads[0] + 3] == [ef.Flush(), ef.Flush()]
     sizes = [len(e.rows) for e in recorded.effects if isinstance(e, ef.WritePartitions)]
-    assert sizes == [WRITE, 6_000 - WRITE]
-    assert one["t-5999"] == "1,2* isr=2 epoch=2"
+    assert sizes == [WRITE, 2_000]
+    assert one[f"t-{WRITE + 1_999}"] == "1,2* isr=2 epoch=2"
 
 
 def test_requests_of_a_failover_are_bounded(world: MakeWorld) -> None:

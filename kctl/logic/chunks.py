@@ -21,6 +21,9 @@ rarely waited for. Deciding on them, and taking in what came of it, is done in c
 REQUEST = 5_000
 """Rows in one request: each costs some tenths of a millisecond beside its rows."""
 
+FEW_BROKERS = 10
+"""`ROUND` and `REQUEST` are for so many. Of more, each would get more requests with less in them."""
+
 ANNOUNCED = 2_500
 """Rows between two awaits where each is only put into requests: a few milliseconds of work."""
 
@@ -29,6 +32,11 @@ SMALL = 250
 
 FEW = 100
 """The same where its assignment changes, and several states on the way."""
+
+
+def for_brokers(size: int, brokers: int, most: int) -> int:
+    """`ROUND` or `REQUEST` for so many brokers: at most so many times as large."""
+    return size * max(1, min(most, brokers // FEW_BROKERS))
 
 
 def chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[tuple[T, ...]]:

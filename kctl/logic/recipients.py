@@ -11,7 +11,16 @@ StopReplica.
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
-from kctl.logic.chunks import ANNOUNCED, CHUNK, REQUEST, ROUND, chunks, mapping_chunks, paced
+from kctl.logic.chunks import (
+    ANNOUNCED,
+    CHUNK,
+    REQUEST,
+    ROUND,
+    chunks,
+    for_brokers,
+    mapping_chunks,
+    paced,
+)
 from kctl.messages.effects import Flush
 from kctl.messages.outbox import Gathered, Outbox
 from kctl.messages.requests import (
@@ -91,15 +100,16 @@ async def announce(
     What a failover ends with. Nothing is gathered row by row: there is nothing to merge it with.
     """
     await flush(cluster, outbox)
-    live = live_brokers(cluster)
-    for round_ in chunks(cluster.rows, ROUND):
+    for round_ in chunks(cluster.rows, for_brokers(ROUND, len(cluster.brokers), most=10)):
         rows: dict[TopicPartition, Row] = {}
         orders: dict[BrokerId, dict[TopicPartition, Row]] = {b: {} for b in cluster.brokers}
+        topic_ids: dict[str, TopicId | None] = {}
         for pause, chunk in paced(round_, ANNOUNCED):
             if pause:
                 await Flush()
             _order(cluster, chunk, told, rows, orders)
-        await _send(_announcements(cluster, outbox, rows, orders, live))
+            topic_ids.update(_topic_ids(cluster, chunk))
+        await _send(_announcements(cluster, outbox, rows, orders, topic_ids))
 
 
 def _order(
@@ -128,14 +138,14 @@ def _announcements(
     outbox: Outbox,
     rows: Mapping[TopicPartition, Row],
     orders: Mapping[BrokerId, Mapping[TopicPartition, Row]],
-    live: tuple[Broker, ...],
+    topic_ids: Mapping[str, TopicId | None],
 ) -> Iterator[int]:
-    topic_ids = _topic_ids(cluster, rows)
+    live = live_brokers(cluster)
     for broker, of_broker in orders.items():
         for some in mapping_chunks(of_broker, REQUEST):
             _seal_rows(cluster, outbox, broker, some, new={}, topic_ids=topic_ids)
             yield len(some)
-    for some in mapping_chunks(rows, REQUEST):
+    for some in mapping_chunks(rows, for_brokers(REQUEST, len(cluster.brokers), most=4)):
         _seal_metadata(cluster, outbox, tuple(cluster.brokers), some, live)
         yield len(some)
 
@@ -403,8 +413,6 @@ def _stop_of(leader_epoch: int, delete: bool) -> StopReplicaPartition:
     return StopReplicaPartition(leader_epoch, delete)
 
 
-def _topic_ids(
-    cluster: ClusterState, rows: Mapping[TopicPartition, Row]
-) -> dict[str, TopicId | None]:
+def _topic_ids(cluster: ClusterState, tps: Iterable[TopicPartition]) -> dict[str, TopicId | None]:
     topics = cluster.topics
-    return {topic: topics[topic].id for topic in dict.fromkeys([tp[0] for tp in rows])}
+    return {topic: topics[topic].id for topic in dict.fromkeys([tp[0] for tp in tps])}

@@ -25,7 +25,6 @@ from kctl.bench.tables import RUN
 
 BIN_SECONDS = 0.1
 EXAMPLES_MAX = 20
-NOT_CONVERGED = 3
 
 WHICH = ("system", "scenario", "partitions")
 
@@ -290,7 +289,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f" {c.missing:,} are missing, {c.left_over:,} are left over",
             file=sys.stderr,
         )
-        return NOT_CONVERGED
+        return a.NOT_CONVERGED
     return 0
 
 

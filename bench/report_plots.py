@@ -19,6 +19,7 @@ PHASE_COLOURS: Final = ("#0b6e99", "#2a9d8f", "#8ab17d", "#e9c46a", "#f4a261", "
 MARKS: Final = {KCTL: "o", FLOOR: "|"}
 ROWS_MAX: Final = 24
 PHASES_SHOWN: Final = 12
+PHASE_MIN_SHARE: Final = 0.01
 PANELS_ACROSS: Final = 3
 
 STYLE: Final[dict[Any, Any]] = {
@@ -196,17 +197,23 @@ def failover(analysis: Analysis) -> Figure | None:
             by_system.setdefault(phase.system, []).append(phase)
     if not by_system:
         return None
+    totals = {
+        s.system: s.seconds
+        for s in analysis.scenarios
+        if (s.scenario, s.partitions) == ("failover", size)
+    }
     for system, phases in by_system.items():
         # What takes long is what is looked for.
-        by_system[system] = sorted(phases, key=lambda p: p.began - p.ended)[:PHASES_SHOWN]
+        longest = sorted(phases, key=lambda p: p.began - p.ended)[:PHASES_SHOWN]
+        shown = [p for p in longest if p.ended - p.began > PHASE_MIN_SHARE * totals[system]]
+        by_system[system] = shown or longest
     names = [system for system in systems_of(analysis) if system in by_system]
     heights = [len(by_system[name]) + 1 for name in names]
     figure = Figure(figsize=(9, 0.34 * sum(heights) + 1.2), layout="constrained")
     panels = figure.subplots(len(names), 1, height_ratios=heights, squeeze=False)
     for axes, name in zip(panels[:, 0], names, strict=True):
         _timeline(axes, by_system[name])
-        total = max(phase.ended for phase in by_system[name])
-        axes.set_title(f"{name}: failover of {size:,} partitions, {seconds_text(total)}")
+        axes.set_title(f"{name}: failover of {size:,} partitions, {seconds_text(totals[name])}")
     panels[-1, 0].set_xlabel("seconds from the trigger; each system has its own scale")
     return figure
 

@@ -6,6 +6,8 @@ from typing import Final
 import msgspec
 
 FILE: Final = "analysis.json"
+NOT_CONVERGED: Final = 3
+"""Exit code of the job where brokers believe something else than ZooKeeper holds."""
 
 
 class NotAnAnalysis(Exception):

@@ -269,7 +269,11 @@ def phase_rows(run_id: str, measured: Iterable[Measurement]) -> list[dict[str, A
         spans = list(m.phases)
         for r in m.records[:PHASES_MAX]:
             done = r.at_s - m.started_at
-            spans.append((f"{r.event} handled", done - r.took_s, done))
+            taken = done - r.took_s
+            if taken > m.seconds:
+                break  # it was over by then
+            spans.append((f"{r.event} handled", taken, done))
+            spans += [(name, taken + begin, taken + end) for name, (begin, end) in r.phases.items()]
         rows += [
             {**about, "phase": name, "started_at": begin, "finished_at": end}
             for name, begin, end in spans

@@ -29,6 +29,7 @@ from kctl.runtime.controller import Controller
 from kctl.runtime.meters import Handled, Meters
 
 LAG_NOTED_S = 0.002
+PHASE_MIN_S = 0.005
 SAMPLE_S = 0.001
 SWITCH_S = sys.getswitchinterval()
 
@@ -49,6 +50,8 @@ class Record(msgspec.Struct, omit_defaults=True):
     zookeeper_bytes: int = 0
     longest_step_s: float = 0.0
     loop_lag_s: float = 0.0
+    phases: dict[str, tuple[float, float]] = {}
+    """By type of effect, where it took its time: from when to when, since the event was taken."""
 
 
 def record_of(done: Handled) -> Record:
@@ -65,6 +68,7 @@ def record_of(done: Handled) -> Record:
         done.zookeeper_bytes,
         done.longest_step_s,
         done.loop_lag_s,
+        {name: span for name, span in done.phases.items() if span[1] - span[0] >= PHASE_MIN_S},
     )
 
 

@@ -49,15 +49,17 @@ class Turns:
     async def measure(self, system: System, passes: int) -> None:
         """One system, from its start to its end."""
         stage = self.stage
-        self.on_step(system.name, "cold_start")
+        self.on_step(system.name, under_way := "cold_start")
         try:
             await stage.enter(system)
             for _ in range(passes):
                 for scenario in self.scenarios:
                     self.on_step(system.name, scenario.name)
                     await self._attempt(system, scenario)
+            under_way = "failover"
+            await stage.go_home()  # while somebody is there to tell the brokers of it
         except Problem as problem:
-            self._failed(system.name, "cold_start", problem)
+            self._failed(system.name, under_way, problem)
         finally:
             await stage.leave()
         await stage.go_home()

@@ -161,6 +161,7 @@ class Actor:
         outbox = Outbox()
         procedure = handle(self.node, events, outbox)
         effects, rows, longest = 0, 0, 0.0
+        phases: dict[str, tuple[float, float]] = {}
         depth = len(self.mailbox)
         traffic = self.traffic
         requests, transferred = traffic.requests, traffic.bytes
@@ -176,7 +177,9 @@ class Actor:
                 if isinstance(wanted, Finished):
                     break
                 effects += 1
+                asked = time.monotonic() - started
                 reply = await self._reply_to(wanted, outbox)
+                _note_phase(phases, wanted, asked, time.monotonic() - started)
                 rows += len(reply) if isinstance(reply, Mapping) else 0
                 self.journal.reply(wanted, reply)
             self._flush(outbox)
@@ -207,6 +210,7 @@ class Actor:
             zookeeper_requests=traffic.requests - requests,
             zookeeper_bytes=traffic.bytes - transferred,
             loop_lag_s=self.meters.event_lag_s,
+            phases=phases,
         )
         self.meters.record(done)
         self.on_handled(done)
@@ -352,3 +356,11 @@ class Actor:
         if self.node.cluster is not None and settings.force_takeover:
             # Force is for taking it once: two that keep it would take it from each other for ever.
             self.mailbox.put(ev.SettingsChange(attrs.evolve(settings, force_takeover=False)))
+
+
+def _note_phase(
+    phases: dict[str, tuple[float, float]], effect: Effect[Any], asked: float, answered: float
+) -> None:
+    if not isinstance(effect, Flush):
+        name = type(effect).__name__
+        phases[name] = (phases[name][0] if name in phases else asked), answered

@@ -3,7 +3,7 @@
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -74,6 +74,9 @@ class Handled:
     zookeeper_bytes: int = 0
     loop_lag_s: float = 0.0
     """Wall clock: how late the loop came round at most, looked at every 50 ms."""
+    phases: Mapping[str, tuple[float, float]] = attrs.field(factory=dict)
+    """By type of effect, in seconds from its beginning: when the first was asked for, and when the
+    last reply was there."""
 
 
 @attrs.define

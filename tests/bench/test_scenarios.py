@@ -65,6 +65,18 @@ async def test_every_scenario_is_complete_twice_and_leaves_the_cluster_as_it_was
 
 @pytest.mark.zookeeper
 @pytest.mark.asyncio
+async def test_brokers_believe_what_zookeeper_holds_when_the_controller_has_left() -> None:
+    """The cluster is put back as it was while somebody is there to tell the brokers of it."""
+    async with opened(SMALL) as stage:
+        turns = Turns(stage, chosen(["broker_failure", "broker_start"]))
+        await turns.measure(Kctl(), passes=1)
+        assert turns.failures == []
+        assert stage.system is None
+        assert stage.audience.disagreements(stage.truth, stage.brokers.live) == []
+
+
+@pytest.mark.zookeeper
+@pytest.mark.asyncio
 async def test_what_is_loaded_is_what_the_shape_says() -> None:
     async with opened(UNEVEN) as stage:
         assert len(stage.truth.states) == UNEVEN.partitions

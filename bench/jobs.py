@@ -1,5 +1,6 @@
 """Steps of a benchmark that are processes of their own: the Spark jobs."""
 
+import argparse
 import subprocess
 import sys
 import time
@@ -26,3 +27,10 @@ def step(console: Console, job: str, *arguments: object) -> None:
     if code != 0:
         raise StepFailed(job, code)
     console.print(f"{job} took {time.monotonic() - began:.1f} s")
+
+
+def positive(text: str) -> int:
+    """For an option that counts something."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import uvloop
 from rich.console import Console
 
-from bench.jobs import StepFailed, step
+from bench.jobs import StepFailed, positive, step
 from bench.side_by_side import line
 from kctl.bench import results, tables
 from kctl.bench.analysis import NOT_CONVERGED
@@ -52,7 +52,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", required=True, help=", ".join(PRESETS))
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--repeats", type=int, help="times each scenario is run")
+    parser.add_argument("--repeats", type=positive, help="times each scenario is run")
     parser.add_argument("--scenarios", help="names, separated by commas")
     parser.add_argument("--traces", help="names, separated by commas; none for none")
     parser.add_argument("--trace-s", type=float, help="about as long as a trace takes at most")

@@ -4,9 +4,11 @@ scripts/bench --against kafka-3.9.1 --partitions 10000,100000 [--scenarios failo
 """
 
 import argparse
+import asyncio
 import json
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +19,7 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench.jobs import StepFailed, step
+from bench.jobs import StepFailed, positive, step
 from bench.kafka_side import Kafka
 from kctl.bench import results, shapes, tables
 from kctl.bench.results import compare, summarise
@@ -25,6 +27,7 @@ from kctl.bench.scenarios import UnknownScenario, chosen
 from kctl.bench.stage import Measurement, open_stage
 from kctl.bench.systems import Kctl, System
 from kctl.bench.turns import Failure, Turns
+from kctl.testing.kafka import class_path
 from kctl.zookeeper.jars import ServerUnavailable
 
 TOPIC_SIZE = 50
@@ -35,9 +38,9 @@ def main() -> int:
     parser.add_argument("--against", default="kafka-3.9.1", help="kafka-VERSION, or none")
     parser.add_argument("--partitions", default="10000", help="sizes, separated by commas")
     parser.add_argument("--scenarios", default="", help="names, separated by commas; all if none")
-    parser.add_argument("--repeats", type=int, default=2, help="times each process is started")
-    parser.add_argument("--passes", type=int, default=2, help="rounds within each process")
-    parser.add_argument("--heap-mb", type=int, default=4_096, help="of Kafka's JVM")
+    parser.add_argument("--repeats", type=positive, default=2, help="times each process is started")
+    parser.add_argument("--passes", type=positive, default=2, help="rounds within each process")
+    parser.add_argument("--heap-mb", type=positive, default=4_096, help="of Kafka's JVM")
     parser.add_argument("--profile", default="", help="scenarios of which kctl makes a profile")
     parser.add_argument("--no-report", action="store_true", help="neither analyse nor report")
     parser.add_argument("--out", type=Path, help="a folder for the run and its report")
@@ -65,13 +68,26 @@ async def side_by_side(arguments: argparse.Namespace, console: Console) -> int:
     chosen(names)
     profiled = frozenset(name for name in arguments.profile.split(",") if name)
     chosen(profiled)
-    sizes = [int(size) for size in arguments.partitions.replace("_", "").split(",")]
+    sizes = sizes_of(arguments.partitions)
+    against = arguments.against
+    if against != "none":
+        if not re.fullmatch(r"kafka-\d+(\.\d+)+", against):
+            raise ValueError(f"--against is {against!r}: kafka-VERSION, as kafka-3.9.1, or none")
+        # What cannot be had is better known before half of it is measured.
+        await asyncio.to_thread(class_path, against.removeprefix("kafka-"))
     failures: list[Failure] = []
     for size in sizes:
         failures += await one_size(size, names, profiled, arguments, console)
     for failure in failures:
         console.print(f"[red]no figure[/] {failure.system} {failure.scenario}: {failure.reason}")
     return 1 if failures else 0
+
+
+def sizes_of(text: str) -> list[int]:
+    sizes = text.replace("_", "").split(",")
+    if not all(size.isdecimal() and int(size) > 0 for size in sizes):
+        raise ValueError(f"--partitions is {text!r}: numbers from 1 on, separated by commas")
+    return [int(size) for size in sizes]
 
 
 async def one_size(

@@ -53,7 +53,9 @@ def test_without_java_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     "command,message",
     [
         (["side_by_side", "--scenarios", "nothing"], "no scenario is named 'nothing'"),
-        (["side_by_side", "--partitions", "many"], "many"),
+        (["side_by_side", "--partitions", "many"], "--partitions is 'many': numbers from 1 on"),
+        (["side_by_side", "--partitions", "10,0"], "--partitions is '10,0': numbers from 1 on"),
+        (["side_by_side", "--against", "another"], "--against is 'another': kafka-VERSION"),
         (["pipeline", "--preset", "nothing"], "nothing"),
         (["pipeline", "--preset", "ci-2k", "--traces", "nothing"], "no trace is named 'nothing'"),
     ],

@@ -234,7 +234,7 @@ RUN: Final[Mapping[str, Table]] = {
             _SYSTEM,
             _SCENARIO,
             _REPEAT,
-            Column("phase", "string", "for example load, elect, send"),
+            Column("phase", "string", "for example ReadPartitions, or LeaderAndIsr received"),
             Column("started_at", "double", "seconds from the start of the scenario"),
             Column("finished_at", "double", "seconds from the start of the scenario"),
         ),

@@ -238,14 +238,25 @@ def _requests(cluster: ClusterState, outbox: Outbox) -> Iterator[int]:
         rows = _metadata_rows(cluster, told)
         _seal_metadata(cluster, outbox, tuple(cluster.brokers), rows, live)
         yield len(rows)
-    for broker, tps in gathered.metadata_for.items():
+    for brokers, tps in _alike(gathered.metadata_for):
         rows = _metadata_rows(cluster, tps)
-        _seal_metadata(cluster, outbox, (broker,), rows, live)
+        _seal_metadata(cluster, outbox, brokers, rows, live)
         yield len(rows)
     for broker, stopped in gathered.stop.items():
         for stops in mapping_chunks(stopped, REQUEST) if broker in cluster.brokers else ():
             _seal_stop_replica(cluster, outbox, broker, stops)
             yield len(stops)
+
+
+def _alike(
+    wanted: Mapping[BrokerId, Mapping[TopicPartition, None]],
+) -> Iterator[tuple[list[BrokerId], Mapping[TopicPartition, None]]]:
+    """Brokers that are told the very same share one request, which is then encoded once."""
+    brokers: dict[int, list[BrokerId]] = {}
+    for broker, tps in wanted.items():
+        brokers.setdefault(id(tps), []).append(broker)
+    for together in brokers.values():
+        yield together, wanted[together[0]]
 
 
 def live_brokers(cluster: ClusterState) -> tuple[Broker, ...]:

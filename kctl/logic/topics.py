@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from kctl.logic import deletion, reassignment
-from kctl.logic.chunks import SMALL, chunks, paced_by
+from kctl.logic.chunks import CHUNK, SMALL, chunks, paced_by
 from kctl.logic.partitions import initialize_partitions
 from kctl.logic.recipients import flush
 from kctl.logic.writing import retry_later, was_recreated, write_assignments, write_topics
@@ -43,7 +43,7 @@ async def on_topic_deletion(cluster: ClusterState, outbox: Outbox) -> None:
 
 async def add_topics(cluster: ClusterState, names: Iterable[str], outbox: Outbox, why: str) -> None:
     """Read, give them ids, keep ourselves out of their assignments, and bring them online."""
-    for chunk in chunks(names):
+    for chunk in chunks(names, 2 * CHUNK):
         unusable = [t for t in chunk if f"/brokers/topics/{t}" in cluster.quarantine]
         added = await load_topics(cluster, await ReadTopics(chunk), outbox)
         if any(topic in added for topic in unusable):

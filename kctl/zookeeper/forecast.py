@@ -72,6 +72,9 @@ def unit_bytes(unit: Unit) -> int:
     """At most what it adds to a multi, without the chroot."""
     size = 0
     for step in unit:
+        if type(step) is SetData:  # most of all units are one of these
+            size += OP_OVERHEAD_BYTES + 3 * len(step.path) + len(step.data or b"")
+            continue
         made = step.create if isinstance(step, _MAKING) else step
         # Three bytes a character hold any path that ZooKeeper accepts.
         size += OP_OVERHEAD_BYTES + 3 * len(made.path)

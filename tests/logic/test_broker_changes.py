@@ -285,6 +285,17 @@ def test_a_dead_broker_gets_no_requests(world: MakeWorld) -> None:
             assert [b.id for b in dispatch.live_brokers] == [2, 3]
 
 
+def test_brokers_that_start_together_share_what_they_are_told(world: MakeWorld) -> None:
+    """Encoding everything once for each of them would take as long as all that follows."""
+    one = world("t-0: 1*,2,3", "t-1: 1*,2,3", dead=(2, 3))
+    everything = [
+        sorted(d.recipients)
+        for d in one.start(2, 3).dispatches
+        if isinstance(d, UpdateMetadataRequest) and len(d.rows) == 2
+    ]
+    assert everything == [[1, 2, 3], [2, 3]]
+
+
 def test_many_partitions_go_in_few_writes(world: MakeWorld) -> None:
     one = world(*(f"t-{p}: 1*,2,3" for p in range(12_000)))
     recorded = one.kill(1)

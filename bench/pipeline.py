@@ -135,11 +135,16 @@ def pipeline(plan: Plan) -> int:
         if failed.code != NOT_CONVERGED:
             raise
         converged = False  # the report says where
-    step(console, "report", out / "analysis", "--out", out / "report")
+    title = title_of(of)
+    step(console, "report", out / "analysis", "--out", out / "report", "--title", title)
     console.print(f"report: {out / 'report'}")
     for failure in failures:
         console.print(f"[red]no figure[/] {failure.scenario}: {failure.reason}")
     return 0 if converged and not failures else 1
+
+
+def title_of(of: Shape) -> str:
+    return f"{of.name}: {of.partitions:,} partitions, {of.brokers} brokers"
 
 
 # -- run ---------------------------------------------------------------------------------------
@@ -164,8 +169,7 @@ async def run(plan: Plan, server: EmbeddedZooKeeper, console: Console) -> list[F
             turns.failures += await play(stage, plan, played)
         await asyncio.to_thread(write, plan, stage, began)
     comparisons = results.compare(results.summarise(stage.measured))
-    title = f"{plan.of.name}: {plan.of.partitions:,} partitions, {plan.of.brokers} brokers"
-    console.print(results.table(title, comparisons))
+    console.print(results.table(title_of(plan.of), comparisons))
     content: dict[str, Any] = {
         "run_id": plan.out.name,
         "preset": plan.of.name,

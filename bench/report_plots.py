@@ -21,6 +21,7 @@ ROWS_MAX: Final = 24
 PHASES_SHOWN: Final = 12
 PHASE_MIN_SHARE: Final = 0.01
 PANELS_ACROSS: Final = 3
+ROOM: Final = 0.3
 
 STYLE: Final[dict[Any, Any]] = {
     "font.family": "DejaVu Sans",
@@ -152,6 +153,8 @@ def scaling(analysis: Analysis) -> Figure | None:
         axes.set_yscale("log")
         axes.set_title(words(name))
         shown = [_exponent(fit) for system in systems if (fit := fitted.get((system, name)))]
+        lowest, highest = axes.get_ylim()
+        axes.set_ylim(lowest / (highest / lowest) ** ROOM, highest)  # below the curves, for the text
         axes.text(0.98, 0.02, "\n".join(shown), transform=axes.transAxes, ha="right", fontsize=6.5)
         if place > len(lines) - PANELS_ACROSS:
             axes.set_xlabel("partitions")

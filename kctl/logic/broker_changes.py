@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from kctl.logic import deletion, reassignment
-from kctl.logic.chunks import chunks
+from kctl.logic.chunks import CHUNK, chunks, paced
 from kctl.logic.partitions import trigger_online
 from kctl.logic.recipients import (
     flush,
@@ -14,7 +14,7 @@ from kctl.logic.recipients import (
 )
 from kctl.logic.replicas import replicas_on, take_offline, take_online, tell_everything
 from kctl.logic.topics import mint_missing_topic_ids, repair_assignments
-from kctl.messages.effects import ReadBrokers
+from kctl.messages.effects import Flush, ReadBrokers
 from kctl.messages.events import BrokerModifications, BrokerResync, BrokerVersions
 from kctl.messages.outbox import Outbox, StartTimer
 from kctl.messages.requests import Connect, Disconnect
@@ -81,7 +81,7 @@ async def on_broker_startup(cluster: ClusterState, ids: list[BrokerId], outbox: 
     outbox.tell("broker started", why, key=_list(ids))
     tell_live_brokers(outbox, cluster.brokers)
     tell_departed(cluster, outbox, ids)
-    await take_online(cluster, replicas_on(cluster, ids), outbox)
+    await take_online(cluster, await replicas_on(cluster, ids), outbox)
     await tell_everything(cluster, ids, outbox)
     await repair_assignments(cluster, outbox)
     await mint_missing_topic_ids(cluster, outbox)
@@ -98,15 +98,25 @@ async def on_broker_failure(cluster: ClusterState, ids: list[BrokerId], outbox: 
     for broker in ids:
         cluster.remove_broker(broker)
         outbox.dispatches.append(Disconnect(broker))
-    replicas = replicas_on(cluster, ids)
+    replicas = await replicas_on(cluster, ids)
     fenced: Mapping[TopicPartition, object] = {}
     if len(left_properly) == len(ids):
         fenced = replicas
     elif left_properly:
-        fenced = dict.fromkeys(
-            tp for tp, brokers in replicas.items() if all(b in left_properly for b in brokers)
-        )
+        fenced = await _of_those_alone(replicas, tuple(left_properly))
     await replicas_become_offline(cluster, replicas, outbox, why, fenced)
+
+
+async def _of_those_alone(
+    replicas: Mapping[TopicPartition, Replicas], brokers: Replicas
+) -> dict[TopicPartition, None]:
+    """Partitions of which no other broker's replica is concerned."""
+    found: dict[TopicPartition, None] = {}
+    for pause, chunk in paced(replicas.items(), 2 * CHUNK):
+        if pause:
+            await Flush()
+        found.update([(tp, None) for tp, gone in chunk if all(b in brokers for b in gone)])
+    return found
 
 
 async def replicas_become_offline(

@@ -28,16 +28,18 @@ CAN_GO_OFFLINE = (ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.DELETION_I
 CAN_GO_ONLINE = (*CAN_GO_OFFLINE, ReplicaState.OFFLINE)
 
 
-def replicas_on(
+async def replicas_on(
     cluster: ClusterState, brokers: Iterable[BrokerId]
 ) -> dict[TopicPartition, Replicas]:
+    """With a pause for each broker but the first: a rack may come or go at once."""
     found: dict[TopicPartition, Replicas] = {}
     for broker in brokers:
         on_it = cluster.partitions_on(broker)
         if not found:
             found = dict.fromkeys(on_it, (broker,))
         else:
-            found.update((tp, (*found.get(tp, ()), broker)) for tp in on_it)
+            await Flush()
+            found.update([(tp, (*found.get(tp, ()), broker)) for tp in on_it])
     return found
 
 

@@ -3,8 +3,10 @@
 import attrs
 import pytest
 
+from kctl.logic.replicas import replicas_on
 from kctl.messages import effects as ef
 from kctl.messages import events as ev
+from kctl.messages.driver import Finished, step
 from kctl.messages.outbox import StartTimer
 from kctl.messages.requests import (
     Connect,
@@ -283,6 +285,14 @@ def test_a_dead_broker_gets_no_requests(world: MakeWorld) -> None:
         elif isinstance(dispatch, UpdateMetadataRequest):
             assert 1 not in dispatch.recipients
             assert [b.id for b in dispatch.live_brokers] == [2, 3]
+
+
+def test_replicas_of_many_brokers_are_gathered_with_a_pause_for_each(world: MakeWorld) -> None:
+    """Of a rack with a hundred thousand replicas this took a tenth of a second in one go."""
+    one = world("t-0: 1*,2", "t-1: 3*,1")
+    procedure = replicas_on(one.cluster, (1, 2, 3))
+    assert [step(procedure), step(procedure)] == [ef.Flush(), ef.Flush()]
+    assert step(procedure) == Finished({tp_of("t-0"): (1, 2), tp_of("t-1"): (1, 3)})
 
 
 def test_brokers_that_start_together_share_what_they_are_told(world: MakeWorld) -> None:

@@ -1,5 +1,6 @@
 """Where things are in ZooKeeper: every path that Kafka gives a meaning to, relative to the chroot."""
 
+import re
 import urllib.parse
 from collections.abc import Sequence
 from typing import Final
@@ -106,6 +107,9 @@ def child_number(name: str) -> int | None:
     return int(digits) if len(digits) == 10 and digits.isascii() and digits.isdecimal() else None
 
 
+_NOT_IN_A_NAME: Final = re.compile(r"[/\x00-\x1f]")
+
+
 def is_name(text: str) -> bool:
     """Whether this can be one component of a path; anything else names nothing that exists."""
-    return bool(text) and text not in {".", ".."} and not any(c == "/" or c < " " for c in text)
+    return bool(text) and text not in {".", ".."} and not _NOT_IN_A_NAME.search(text)

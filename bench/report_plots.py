@@ -154,9 +154,8 @@ def scaling(analysis: Analysis) -> Figure | None:
         axes.set_title(words(name))
         shown = [_exponent(fit) for system in systems if (fit := fitted.get((system, name)))]
         lowest, highest = axes.get_ylim()
-        axes.set_ylim(
-            lowest / (highest / lowest) ** ROOM, highest
-        )  # below the curves, for the text
+        # Room below the curves, for the text.
+        axes.set_ylim(lowest / (highest / lowest) ** ROOM, highest)
         axes.text(0.98, 0.02, "\n".join(shown), transform=axes.transAxes, ha="right", fontsize=6.5)
         if place > len(lines) - PANELS_ACROSS:
             axes.set_xlabel("partitions")

@@ -2,11 +2,14 @@
 
 import json
 import sys
+import time
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from kctl.bench.subject import Profiles
 from kctl.cli import app
 from kctl.zookeeper import embedded
 from kctl.zookeeper.jars import ServerUnavailable
@@ -72,3 +75,17 @@ def test_wrong_arguments_end_it_before_anything_starts(
     monkeypatch.setattr(sys, "argv", [*command, "--out", str(tmp_path)])
     assert job.main() == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_profile_says_where_the_time_went(tmp_path: Path) -> None:
+    profiles = Profiles(tmp_path)
+    profiles.begin()
+    busy_until = time.monotonic() + 0.2
+    while time.monotonic() < busy_until:
+        sum(range(1_000))
+    profiles.end()
+    profiles.end()  # without a beginning: nothing more
+    (written,) = tmp_path.iterdir()
+    text = written.read_text("utf-8")
+    assert "samples, about one each 1 ms" in text
+    assert "test_a_profile_says_where_the_time_went" in text

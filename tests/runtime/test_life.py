@@ -12,6 +12,7 @@ from kctl.model.codes import KafkaError
 from kctl.model.invariants import violations
 from kctl.model.names import TopicPartition
 from kctl.runtime.controller import Controller
+from kctl.runtime.meters import Handled
 from kctl.zookeeper.wire import CreateMode
 from tests.runtime.surroundings import Surroundings, cluster_has, row_is, sent_by
 
@@ -55,6 +56,19 @@ async def test_brokers_come_and_go(around: Surroundings) -> None:
         assert TopicPartition("orders", 0) in sent[-1].rows
         assert controller.state is not None
         assert violations(controller.state) == []
+
+
+async def test_an_event_tells_when_it_did_what(around: Surroundings) -> None:
+    await around.start_brokers(1, 2)
+    await around.create_topic("orders", {0: [1, 2]})
+    async with around.controller() as controller:
+        handled: list[Handled] = []
+        controller.on_handled(handled.append)
+        await controller.until(row_is("orders", leader=1))
+        load = next(done for done in handled if "ReadTopics" in done.phases)
+        (topics, states) = (load.phases[name] for name in ("ReadTopics", "ReadPartitions"))
+        assert 0 < topics[0] <= topics[1] <= states[0] <= states[1] <= load.took_s
+        assert "Flush" not in load.phases
 
 
 async def test_a_topic_is_made_grown_and_deleted_by_znodes(around: Surroundings) -> None:

@@ -15,6 +15,7 @@ from kctl.logic import broker_changes
 from kctl.messages import events as ev
 from kctl.messages.outbox import Outbox
 from kctl.model.cluster import ClusterState
+from kctl.model.codes import KafkaError
 from kctl.model.names import TopicPartition
 from kctl.model.secrets import Secret
 from kctl.runtime import faults, journal
@@ -121,7 +122,8 @@ async def ask_everything(controller: Recorded) -> None:
     for event in (
         ev.BrokerVersions((3, 9)),
         ev.BrokerResync(2, epochs[2]),
-        ev.UpdateMetadataResponseReceived(2, epochs[2]),
+        # Without an error it would not be queued.
+        ev.UpdateMetadataResponseReceived(2, epochs[2], KafkaError.UNKNOWN_SERVER_ERROR),
         ev.AutoPreferredReplicaLeaderElection(),
         ev.QuarantineCheck(),
     ):

@@ -133,6 +133,16 @@ def test_its_death_afterwards_costs_no_further_epoch(world: MakeWorld) -> None:
     assert one.cluster.rows[tp_of("t-0")].replica_state(1) is ReplicaState.OFFLINE
 
 
+def test_one_that_dies_together_with_it_costs_an_epoch_where_it_had_a_replica(
+    world: MakeWorld,
+) -> None:
+    one = world("t-0: 1*,2,3", "t-1: 1*,2,4")
+    leave(one, 1)
+    one.kill(1, 4)
+    assert one["t-0"] == "1,2*,3 isr=2,3 epoch=1"
+    assert one["t-1"] == "1,2*,4 isr=2 epoch=2"
+
+
 def test_requests_still_reach_a_leaving_broker(world: MakeWorld) -> None:
     one = world("t-0: 1*,2 isr=1", brokers=(3,))
     leave(one, 1)
